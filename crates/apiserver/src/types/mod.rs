@@ -1,0 +1,124 @@
+//! What is served: resource types, built-in and custom, and the catalog of those alive now.
+
+use std::sync::Arc;
+
+use crate::schema::Ref;
+
+/// One served resource type at one version, for example `apps/v1` `deployments`.
+#[derive(Debug)]
+pub struct Resource {
+    /// API group; empty for the core group.
+    pub group: Arc<str>,
+    /// API version.
+    pub version: Arc<str>,
+    /// Plural name, as in the path.
+    pub plural: Arc<str>,
+    /// Singular name.
+    pub singular: Arc<str>,
+    /// Kind of one object.
+    pub kind: Arc<str>,
+    /// Kind of a list of them.
+    pub list_kind: Arc<str>,
+    /// Short names for the command line.
+    pub short_names: Vec<Arc<str>>,
+    /// Categories for the command line, such as `all`.
+    pub categories: Vec<Arc<str>>,
+    /// Whether objects live in namespaces.
+    pub scope: Scope,
+    /// What may be done with it, in discovery's words.
+    pub verbs: Vec<Arc<str>>,
+    /// Its type.
+    pub schema: Ref,
+    /// The columns of `kubectl get`.
+    pub columns: Vec<Column>,
+    /// Fields besides name and namespace that a field selector may name, as JSON paths.
+    pub selectable: Vec<Arc<str>>,
+    /// Its subresources.
+    pub subresources: Vec<Subresource>,
+    /// Where objects are kept: resources that show the same objects share it.
+    pub storage: Storage,
+    /// Where the type comes from.
+    pub origin: Origin,
+}
+
+/// Whether objects live in namespaces.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Scope {
+    /// In a namespace.
+    Namespaced,
+    /// In none.
+    Cluster,
+}
+
+/// Where the objects of a resource are kept.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Storage {
+    /// `group/plural`, or `plural` for the core group: `apps/deployments`, `pods`.
+    pub name: Arc<str>,
+    /// The `apiVersion` that stored bytes carry.
+    pub api_version: Arc<str>,
+}
+
+/// Where a type comes from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Origin {
+    /// The built-in table.
+    BuiltIn,
+    /// A CustomResourceDefinition of this name and uid.
+    Custom {
+        /// `metadata.name` of the definition.
+        definition: Arc<str>,
+        /// `metadata.uid` of the definition.
+        uid: Arc<str>,
+    },
+}
+
+/// A subresource of a [`Resource`].
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Subresource {
+    /// `/status`: everything but status is ignored, and the other way round.
+    Status,
+    /// `/scale`, with the paths that it shows.
+    Scale(ScalePaths),
+    /// Any other: name, group, version and kind of its body, and its verbs.
+    Other {
+        /// Name in the path, for example `log`.
+        name: Arc<str>,
+        /// Group of its body; empty for core.
+        group: Arc<str>,
+        /// Version of its body.
+        version: Arc<str>,
+        /// Kind of its body.
+        kind: Arc<str>,
+        /// What may be done with it.
+        verbs: Vec<Arc<str>>,
+    },
+}
+
+/// What `/scale` shows, as JSON paths such as `.spec.replicas`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ScalePaths {
+    /// Wanted replicas.
+    pub spec_replicas: Arc<str>,
+    /// Replicas there are.
+    pub status_replicas: Arc<str>,
+    /// The selector in text form, where there is one.
+    pub label_selector: Option<Arc<str>>,
+}
+
+/// A column of `kubectl get`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Column {
+    /// Heading.
+    pub name: Arc<str>,
+    /// `string`, `integer`, `number`, `boolean` or `date`.
+    pub kind: Arc<str>,
+    /// OpenAPI format, such as `name`.
+    pub format: Arc<str>,
+    /// What it means.
+    pub description: Arc<str>,
+    /// 0 for the default view, more for `-o wide`.
+    pub priority: i32,
+    /// JSON path of its value; empty for columns that are computed by code.
+    pub path: Arc<str>,
+}
