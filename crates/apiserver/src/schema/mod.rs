@@ -10,12 +10,24 @@ use std::{
 
 use serde_json::Value;
 
+pub(crate) use error::quote;
+pub use error::{FieldError, FieldErrorKind};
+
+mod error;
+
 /// A shared, possibly recursive, reference to a [`Schema`].
 ///
 /// Dereferences to the schema. Recursive types are built by making the reference first and
-/// filling it once all its parts exist.
+/// filling it once all its parts exist, or by naming a function that makes it on first use.
 #[derive(Clone, Default)]
-pub struct Ref(Arc<OnceLock<Schema>>);
+pub struct Ref(Arc<Slot>);
+
+#[derive(Default)]
+struct Slot {
+    schema: OnceLock<Schema>,
+    /// Makes the schema on first use, from the number given.
+    load: Option<(fn(usize) -> Schema, usize)>,
+}
 
 impl Ref {
     /// A reference that is filled later with [`Ref::fill`].
@@ -25,13 +37,18 @@ impl Ref {
 
     /// Gives the reference its schema; the first call wins.
     pub fn fill(&self, schema: Schema) {
-        let _ = self.0.set(schema);
+        let _ = self.0.schema.set(schema);
+    }
+
+    /// A reference whose schema `load` makes from `number` when it is first looked at.
+    pub fn lazy(load: fn(usize) -> Schema, number: usize) -> Self {
+        Self(Arc::new(Slot { schema: OnceLock::new(), load: Some((load, number)) }))
     }
 }
 
 impl From<Schema> for Ref {
     fn from(schema: Schema) -> Self {
-        Self(Arc::new(OnceLock::from(schema)))
+        Self(Arc::new(Slot { schema: OnceLock::from(schema), load: None }))
     }
 }
 
@@ -41,7 +58,10 @@ impl Deref for Ref {
     fn deref(&self) -> &Schema {
         /// Stands in for a reference that nobody filled: admits everything.
         static ANY: Schema = Schema::any();
-        self.0.get().unwrap_or(&ANY)
+        match self.0.load {
+            Some((load, number)) => self.0.schema.get_or_init(|| load(number)),
+            None => self.0.schema.get().unwrap_or(&ANY),
+        }
     }
 }
 
@@ -67,6 +87,12 @@ pub struct Schema {
     pub description: Option<Arc<str>>,
     /// What a custom resource's schema demands beyond the shape.
     pub constraints: Option<Box<Constraints>>,
+}
+
+impl Default for Schema {
+    fn default() -> Self {
+        Self::any()
+    }
 }
 
 impl Schema {
@@ -158,7 +184,7 @@ pub enum Unknown {
 }
 
 /// A field of a [`Struct`].
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Field {
     /// Its type.
     pub schema: Ref,
@@ -168,6 +194,23 @@ pub struct Field {
     pub patch: PatchStrategy,
     /// Its protobuf number; 0 where there is none.
     pub number: u32,
+    /// What becomes of its zero value (`""`, `0`, `false`, `[]`, `{}`).
+    pub zero: Zero,
+}
+
+/// What becomes of a field whose value is the zero of its type (`""`, `0`, `false`, `[]`, `{}`).
+///
+/// Built-in types are stored as Kubernetes' own encoder would write them; custom resources are
+/// stored as they came.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Zero {
+    /// Kept as it came, there or absent.
+    #[default]
+    Keep,
+    /// Left out.
+    Omit,
+    /// Written even where it was absent.
+    Write,
 }
 
 /// How a strategic merge patch treats a field.
@@ -196,6 +239,11 @@ pub enum ListKind {
 /// What a custom resource's schema demands beyond the shape.
 #[derive(Debug, Default)]
 pub struct Constraints {
+    /// The schema names no `type`: its shape only tells how to look into a value that has it,
+    /// values of other types are admitted too (inside `allOf`, `anyOf`, `oneOf` and `not`).
+    pub untyped: bool,
+    /// Fields that must be there without being listed among the properties.
+    pub required: Vec<Arc<str>>,
     /// `enum`.
     pub allowed: Option<Vec<Value>>,
     /// `format`.
