@@ -1,2 +1,89 @@
-//! .
-fn main() {}
+//! `steer`: one binary for a control plane on this machine, a node, and the operators.
+//!
+//! Only argument parsing and wiring live here; [`client`] is what `kubectl` does, for machines
+//! that do not have it.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line prints")]
+
+mod cli;
+mod client;
+mod crds;
+
+use std::process::ExitCode;
+
+use clap::{CommandFactory as _, Parser as _};
+use cli::{Cli, Command, KubeconfigArgs};
+
+/// Exit code when something could not be started.
+const COULD_NOT_START: u8 = 3;
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    start_logging(cli.log.as_deref(), &cli.command);
+    match run(cli.command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(if error.is::<CouldNotStart>() { COULD_NOT_START } else { 1 })
+        }
+    }
+}
+
+/// Marks an error that kept a server from starting.
+#[derive(Debug, thiserror::Error)]
+#[error("could not start")]
+struct CouldNotStart;
+
+fn run(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Version => {
+            println!("steer {}", env!("CARGO_PKG_VERSION"));
+            Ok(())
+        }
+        Command::Completions { shell } => {
+            clap_complete::generate(shell, &mut Cli::command(), "steer", &mut std::io::stdout());
+            Ok(())
+        }
+        Command::Kubeconfig(args) => kubeconfig(&args),
+        Command::Crds(args) => crds::write(&args),
+        other => {
+            let _ = rustls::crypto::ring::default_provider().install_default();
+            tokio::runtime::Builder::new_multi_thread().enable_all().build()?.block_on(serve(other))
+        }
+    }
+}
+
+async fn serve(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Apply(args) => client::apply::apply(&args).await,
+        Command::Get(args) => client::get::get(&args).await,
+        Command::Describe(args) => client::describe::describe(&args).await,
+        Command::Scale(args) => client::scale::scale(&args).await,
+        Command::Delete(args) => client::delete::delete(&args).await,
+        Command::Logs(args) => client::logs::logs(&args).await,
+        _ => Ok(()),
+    }
+}
+
+fn kubeconfig(args: &KubeconfigArgs) -> anyhow::Result<()> {
+    let path = args.data_dir.join("kubeconfig");
+    let text = std::fs::read_to_string(&path)
+        .map_err(|e| anyhow::anyhow!("cannot read {}: {e}; has `steer up` run here?", path.display()))?;
+    if args.path {
+        println!("{}", std::path::absolute(&path)?.display());
+    } else {
+        print!("{text}");
+    }
+    Ok(())
+}
+
+/// Servers log what they do; commands only what went wrong.
+fn start_logging(filter: Option<&str>, command: &Command) {
+    let usual = match command {
+        Command::Run(_) | Command::Node(_) => "info",
+        _ => "warn",
+    };
+    let filter = tracing_subscriber::EnvFilter::try_new(filter.unwrap_or(usual))
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(usual));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(true).init();
+}

@@ -1,0 +1,316 @@
+//! The command line: what can be asked of `steer`, and nothing of how it is done.
+
+use std::{net::IpAddr, path::PathBuf};
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+/// Kubernetes operators in Rust: written, tested and run, with a cluster or without one.
+#[derive(Parser, Debug)]
+#[command(name = "steer", version, propagate_version = true, max_term_width = 100)]
+pub(crate) struct Cli {
+    /// How much to log: error, warn, info, debug, trace, or a filter such as `steersman=debug,info`.
+    #[arg(long, global = true, env = "STEER_LOG", value_name = "FILTER")]
+    pub(crate) log: Option<String>,
+
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Subcommand, Debug)]
+pub(crate) enum Command {
+    /// Run a control plane, a node and all operators on this machine
+    #[command(after_help = UP_HELP)]
+    Up(UpArgs),
+    /// Run operators against the cluster of your kubeconfig
+    Run(RunArgs),
+    /// Join a control plane as a node that runs pods as processes of this machine
+    Node(NodeArgs),
+    /// Create or change objects so that they match files
+    Apply(ApplyArgs),
+    /// List objects
+    Get(GetArgs),
+    /// Show an object in full, with its events
+    Describe(DescribeArgs),
+    /// Set how many replicas an object has
+    Scale(ScaleArgs),
+    /// Delete objects
+    Delete(DeleteArgs),
+    /// Print what a container wrote
+    Logs(LogsArgs),
+    /// Print the admin kubeconfig of `steer up`, or its path
+    Kubeconfig(KubeconfigArgs),
+    /// Write the CustomResourceDefinitions of the operators
+    Crds(CrdsArgs),
+    /// Print the version
+    Version,
+    /// Print a completion script for a shell
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+
+    /// Answer HTTP requests with what was asked (a program of the image steersman.io/steer)
+    #[command(hide = true)]
+    ServeEcho(ServeEchoArgs),
+    /// Do nothing until told to stop (a program of the image steersman.io/steer)
+    #[command(hide = true)]
+    Pause,
+}
+
+const UP_HELP: &str = "\
+Everything listens on loopback and needs no root, no container engine and no database. \
+Ctrl-C stops it; the state stays in the data folder and the next `steer up` goes on from it.
+
+Exit codes: 0 stopped as asked, 1 failed, 2 wrong usage, 3 could not start.";
+
+#[derive(Args, Debug)]
+pub(crate) struct UpArgs {
+    /// Folder for the state: database, certificates, kubeconfig, logs of pods
+    #[arg(long, env = "STEER_DATA_DIR", default_value = ".steersman", value_name = "DIR")]
+    pub(crate) data_dir: PathBuf,
+    /// Port of the Kubernetes API; 0 picks a free one
+    #[arg(long, env = "STEER_API_PORT", default_value_t = 6443, value_name = "PORT")]
+    pub(crate) api_port: u16,
+    /// Port of metrics and health; 0 picks a free one
+    #[arg(long, env = "STEER_HTTP_PORT", default_value_t = 8000, value_name = "PORT")]
+    pub(crate) http_port: u16,
+    /// Address to listen on
+    #[arg(long, env = "STEER_BIND", default_value = "127.0.0.1", value_name = "ADDRESS")]
+    pub(crate) bind: IpAddr,
+    /// How pods are run
+    #[arg(long, env = "STEER_RUNTIME", default_value = "auto", value_enum)]
+    pub(crate) runtime: Runtime,
+    /// Keep everything in memory; nothing survives a restart
+    #[arg(long)]
+    pub(crate) memory: bool,
+}
+
+/// How pods are run.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Runtime {
+    /// Sandboxes where this machine allows them, else plain processes
+    Auto,
+    /// Own user, mount, process and network namespaces per pod
+    Sandbox,
+    /// Plain child processes on the host's network
+    Process,
+    /// Nothing runs; pods are reported ready (for load tests)
+    Fake,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct RunArgs {
+    /// Which operators
+    #[arg(value_enum, required = true, num_args = 1..)]
+    pub(crate) operators: Vec<Operator>,
+    #[command(flatten)]
+    pub(crate) connection: ConnectionArgs,
+    /// Namespace of the Lease that makes one replica the leader
+    #[arg(long, env = "POD_NAMESPACE", default_value = "default", value_name = "NAMESPACE")]
+    pub(crate) lease_namespace: String,
+    /// Run without leader election; safe only with a single replica
+    #[arg(long)]
+    pub(crate) no_leader_election: bool,
+    /// Address of the metrics endpoint; port 0 picks a free one
+    #[arg(long, env = "STEER_METRICS_ADDRESS", default_value = "127.0.0.1:8080", value_name = "ADDRESS")]
+    pub(crate) metrics_address: std::net::SocketAddr,
+    /// Address of the health endpoints; port 0 picks a free one
+    #[arg(long, env = "STEER_HEALTH_ADDRESS", default_value = "127.0.0.1:8081", value_name = "ADDRESS")]
+    pub(crate) health_address: std::net::SocketAddr,
+    /// Create or update the operators' CustomResourceDefinitions first
+    #[arg(long)]
+    pub(crate) install_crds: bool,
+}
+
+/// An operator.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Operator {
+    /// Web applications (example.com/v1 WebApp)
+    Webapp,
+    /// Every operator
+    All,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct NodeArgs {
+    #[command(flatten)]
+    pub(crate) connection: ConnectionArgs,
+    /// Name of the node; the host's name by default
+    #[arg(long, env = "STEER_NODE_NAME", value_name = "NAME")]
+    pub(crate) name: Option<String>,
+    /// Folder for pods and their logs
+    #[arg(long, env = "STEER_DATA_DIR", default_value = ".steersman/node", value_name = "DIR")]
+    pub(crate) data_dir: PathBuf,
+    /// How pods are run
+    #[arg(long, env = "STEER_RUNTIME", default_value = "auto", value_enum)]
+    pub(crate) runtime: Runtime,
+    /// Address of the kubelet endpoints (logs); port 0 picks a free one
+    #[arg(long, env = "STEER_KUBELET_ADDRESS", default_value = "127.0.0.1:0", value_name = "ADDRESS")]
+    pub(crate) kubelet_address: std::net::SocketAddr,
+    /// Certificate authority whose clients may call the kubelet endpoints (PEM)
+    #[arg(long, env = "STEER_CLIENT_CA_FILE", value_name = "FILE")]
+    pub(crate) client_ca_file: Option<PathBuf>,
+    /// Publish every Service on 127.0.0.1 and name the address in an annotation
+    #[arg(long)]
+    pub(crate) publish_services: bool,
+}
+
+/// Where to send requests.
+#[derive(Args, Debug, Clone, Default)]
+pub(crate) struct ConnectionArgs {
+    /// Kubeconfig file; by default $KUBECONFIG, then the one of `steer up` in this folder, then ~/.kube/config
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig
+    #[arg(long, value_name = "NAME")]
+    pub(crate) context: Option<String>,
+}
+
+/// Where to send requests, and about which namespace.
+#[derive(Args, Debug, Clone, Default)]
+pub(crate) struct ClientArgs {
+    #[command(flatten)]
+    pub(crate) connection: ConnectionArgs,
+    /// Namespace
+    #[arg(long, short, value_name = "NAMESPACE")]
+    pub(crate) namespace: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ApplyArgs {
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
+    /// Files or folders of YAML or JSON; - is standard input
+    #[arg(long = "filename", short = 'f', required = true, value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// Take over fields that someone else manages
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Say what would happen; change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct GetArgs {
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
+    /// Types, separated by commas (pods,services), then names; or TYPE/NAME
+    #[arg(required = true, value_name = "TYPE")]
+    pub(crate) what: Vec<String>,
+    /// Of all namespaces
+    #[arg(long, short = 'A')]
+    pub(crate) all_namespaces: bool,
+    /// Only objects with these labels (app=web,tier!=cache)
+    #[arg(long, short = 'l', value_name = "SELECTOR")]
+    pub(crate) selector: Option<String>,
+    /// Format
+    #[arg(long, short, value_enum)]
+    pub(crate) output: Option<Output>,
+}
+
+/// A format.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Output {
+    /// More columns
+    Wide,
+    /// Whole objects as YAML
+    Yaml,
+    /// Whole objects as JSON
+    Json,
+    /// TYPE/NAME, a line each
+    Name,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DescribeArgs {
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
+    /// TYPE NAME, or TYPE/NAME
+    #[arg(required = true, value_name = "TYPE")]
+    pub(crate) what: Vec<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ScaleArgs {
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
+    /// TYPE NAME, or TYPE/NAME
+    #[arg(required = true, value_name = "TYPE")]
+    pub(crate) what: Vec<String>,
+    /// How many
+    #[arg(long, value_name = "N", allow_negative_numbers = true)]
+    pub(crate) replicas: i32,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct DeleteArgs {
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
+    /// TYPE NAME…, or TYPE/NAME
+    #[arg(required_unless_present = "files", value_name = "TYPE")]
+    pub(crate) what: Vec<String>,
+    /// What these files name
+    #[arg(long = "filename", short = 'f', value_name = "FILE")]
+    pub(crate) files: Vec<PathBuf>,
+    /// No error where it is not there
+    #[arg(long)]
+    pub(crate) ignore_not_found: bool,
+    /// Return at once instead of waiting until it is gone
+    #[arg(long)]
+    pub(crate) no_wait: bool,
+    /// How long to wait, in seconds
+    #[arg(long, default_value_t = 120, value_name = "SECONDS")]
+    pub(crate) timeout: u64,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct LogsArgs {
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
+    /// A pod, or TYPE/NAME of something that has pods (deployment/web, webapp/web)
+    #[arg(value_name = "POD")]
+    pub(crate) pod: String,
+    /// Container, where the pod has several
+    #[arg(long, short, value_name = "NAME")]
+    pub(crate) container: Option<String>,
+    /// Go on as more is written
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+    /// Only the last lines
+    #[arg(long, value_name = "N")]
+    pub(crate) tail: Option<u32>,
+    /// Of the container's previous run
+    #[arg(long, short)]
+    pub(crate) previous: bool,
+    /// With the time of each line
+    #[arg(long)]
+    pub(crate) timestamps: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct KubeconfigArgs {
+    /// Data folder of `steer up`
+    #[arg(long, env = "STEER_DATA_DIR", default_value = ".steersman", value_name = "DIR")]
+    pub(crate) data_dir: PathBuf,
+    /// Print the path instead of the contents
+    #[arg(long)]
+    pub(crate) path: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct CrdsArgs {
+    /// Write one file per definition into this folder instead of printing them
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// With --dir: change nothing, fail if a file differs
+    #[arg(long, requires = "dir")]
+    pub(crate) check: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ServeEchoArgs {
+    /// Port to listen on
+    #[arg(long, env = "PORT", default_value_t = 80)]
+    pub(crate) port: u16,
+}
