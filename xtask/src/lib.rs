@@ -1,1 +1,12 @@
-//! .
+//! The chores of developing this project, as a library so that tests can use them too.
+//!
+//! | module | what it is for |
+//! |---|---|
+//! | [`parts`] | finds, installs and starts the real programs that tests run against: a Kubernetes control plane, PostgreSQL, every kubectl |
+//! | [`generate`] | writes the files that are derived from others, and checks that they are up to date |
+//!
+//! The command line is in `main.rs`: `cargo xtask --help`.
+
+pub mod generate;
+pub mod parts;
+pub mod types;

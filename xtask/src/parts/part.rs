@@ -1,0 +1,102 @@
+//! The parts by name, for the command line.
+
+use anyhow::Context;
+
+use super::{Cache, Unavailable, kubectl, kubernetes, nginx, postgres, python};
+
+/// Told what is going on during long work.
+pub type Progress<'a> = dyn FnMut(&str) + 'a;
+
+/// One of the real parts that tests use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// etcd and Kubernetes' own control plane.
+    Kubernetes,
+    /// An old kubectl beside those that are there.
+    Kubectl,
+    /// A PostgreSQL server.
+    Postgres,
+    /// A web server that pods of the image `nginx` run.
+    Nginx,
+    /// A Python that has the Kubernetes client.
+    Python,
+}
+
+impl Part {
+    /// All of them, cheap ones first so that a failure of a long build comes last.
+    pub const ALL: [Self; 5] = [Self::Kubectl, Self::Postgres, Self::Nginx, Self::Python, Self::Kubernetes];
+
+    /// Its name on the command line and in messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Kubernetes => kubernetes::NAME,
+            Self::Kubectl => kubectl::NAME,
+            Self::Postgres => postgres::NAME,
+            Self::Nginx => nginx::NAME,
+            Self::Python => python::NAME,
+        }
+    }
+
+    /// The part of this name.
+    ///
+    /// # Errors
+    /// When there is none; the message lists those that are.
+    pub fn from_name(name: &str) -> anyhow::Result<Self> {
+        Self::ALL.into_iter().find(|part| part.name() == name).with_context(|| {
+            let names: Vec<_> = Self::ALL.iter().map(|part| part.name()).collect();
+            format!("there is no part {name:?}; there are {}", names.join(", "))
+        })
+    }
+
+    /// What was found of it, in a few words.
+    ///
+    /// # Errors
+    /// [`Unavailable::Missing`] with how to get it.
+    pub fn state(self) -> Result<String, Unavailable> {
+        let cache = Cache::of_user();
+        match self {
+            Self::Kubernetes => kubernetes::find(&cache)
+                .map(|folder| format!("{} in {}", kubernetes::RELEASE, folder.display())),
+            Self::Kubectl => kubectl::kubectls().map(|found| {
+                let versions: Vec<_> = found.iter().map(|one| one.version.to_string()).collect();
+                versions.join(", ")
+            }),
+            Self::Postgres => postgres::find(&cache).map(|found| found.programs.display().to_string()),
+            Self::Nginx => {
+                nginx::find(&cache).map(|found| format!("{} at {}", found.version, found.path.display()))
+            }
+            Self::Python => python::find(&cache)
+                .map(|found| format!("{} with kubernetes {}", found.path.display(), found.client)),
+        }
+    }
+
+    /// Gets it, unless it is there. Waits while another process does the same.
+    ///
+    /// # Errors
+    /// With what is missing on this machine to get it.
+    pub fn install(self, progress: &mut Progress<'_>) -> anyhow::Result<()> {
+        let cache = Cache::of_user();
+        let _lock = cache.lock(self.name())?;
+        match self {
+            Self::Kubernetes => kubernetes::install(&cache, progress),
+            Self::Kubectl => kubectl::install(&cache, progress),
+            Self::Postgres => postgres::install(&cache, progress),
+            Self::Nginx => nginx::install(&cache, progress),
+            Self::Python => python::install(&cache, progress),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_part_is_found_by_its_name() {
+        for part in Part::ALL {
+            assert_eq!(Part::from_name(part.name()).ok(), Some(part));
+        }
+        let error = Part::from_name("docker").expect_err("no such part").to_string();
+        assert!(error.contains("postgres"), "{error}");
+    }
+}
