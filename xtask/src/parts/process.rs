@@ -26,12 +26,12 @@ pub enum ProcessError {
     #[error("{0}")]
     Setup(String),
     /// The program could not be started at all.
-    #[error("cannot start {program}: {source}")]
+    #[error("cannot start {program}: {reason}")]
     Start {
         /// Which program.
         program: String,
         /// What the system said.
-        source: std::io::Error,
+        reason: std::io::Error,
     },
     /// It ended when it should have gone on running.
     #[error("{name} ended ({status}); the end of its log:\n{log}")]
@@ -114,7 +114,7 @@ impl Process {
         let child = child
             .recv()
             .map_err(|_| ProcessError::Setup("the thread of a process ended early".into()))?
-            .map_err(|source| ProcessError::Start { program: started_in, source })?;
+            .map_err(|reason| ProcessError::Start { program: started_in, reason })?;
         Ok(Self {
             name: launch.name.to_owned(),
             log: launch.log,

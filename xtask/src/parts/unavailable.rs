@@ -25,12 +25,12 @@ pub enum Unavailable {
         remedy: String,
     },
     /// It is there and does not work. That is never a reason to skip.
-    #[error("{part} is installed but did not start: {source}")]
+    #[error("{part} is installed but did not start: {reason}")]
     Broken {
         /// The part's name, as in `cargo xtask parts`.
         part: &'static str,
         /// What went wrong, with the end of the part's log where there is one.
-        source: ProcessError,
+        reason: ProcessError,
     },
 }
 
@@ -44,7 +44,7 @@ impl Unavailable {
     }
 
     pub(crate) fn broken(part: &'static str) -> impl Fn(ProcessError) -> Self {
-        move |source| Self::Broken { part, source }
+        move |reason| Self::Broken { part, reason }
     }
 
     /// The part's name, as in `cargo xtask parts`.
@@ -129,8 +129,8 @@ mod tests {
 
     #[test]
     fn a_broken_part_is_never_skipped() {
-        let source = ProcessError::Setup("disk full".into());
-        let broken = Unavailable::Broken { part: "postgres", source };
+        let reason = ProcessError::Setup("disk full".into());
+        let broken = Unavailable::Broken { part: "postgres", reason };
         let failure = refusal(&broken, "").expect("a refusal");
         assert_eq!(failure, "postgres is installed but did not start: disk full");
     }

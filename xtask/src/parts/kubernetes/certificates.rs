@@ -135,11 +135,20 @@ users:
     }
 }
 
-/// A key pair for signing service account tokens. Kubernetes reads the public half from the
-/// same file.
-pub(super) fn signing_key(folder: &Folder, name: &str) -> Result<PathBuf, ProcessError> {
-    let key = KeyPair::generate().map_err(failed("a key"))?;
-    folder.write(name, &key.serialize_pem())
+/// The key pair that service account tokens are signed and checked with.
+pub(super) struct SigningKey {
+    pub(super) private: PathBuf,
+    pub(super) public: PathBuf,
+}
+
+impl SigningKey {
+    pub(super) fn new(folder: &Folder) -> Result<Self, ProcessError> {
+        let key = KeyPair::generate().map_err(failed("a key"))?;
+        Ok(Self {
+            private: folder.write("service-accounts.key", &key.serialize_pem())?,
+            public: folder.write("service-accounts.pub", &key.public_key_pem())?,
+        })
+    }
 }
 
 fn subject(name: &str, group: Option<&str>) -> CertificateParams {

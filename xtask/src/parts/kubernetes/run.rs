@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use super::certificates::{self, Authority, Identity};
+use super::certificates::{self, Authority, Identity, SigningKey};
 use super::{Kubernetes, KubernetesOptions, kubectl};
 use crate::parts::process::Launch;
 use crate::parts::{Folder, Process, ProcessError, free_port};
@@ -29,7 +29,7 @@ struct Files {
     scheduler: PathBuf,
     proxy: Identity,
     kubelet: Identity,
-    signing_key: PathBuf,
+    signing_key: SigningKey,
     tokens: PathBuf,
 }
 
@@ -144,7 +144,7 @@ fn prepare(folder: &Folder, authority: &Authority, server: &str, token: &str) ->
         scheduler: kubeconfig("system:kube-scheduler", "system:authenticated")?,
         proxy: authority.identity(folder, "front-proxy-client", "system:authenticated")?,
         kubelet: authority.identity(folder, "kube-apiserver-kubelet-client", MASTERS)?,
-        signing_key: certificates::signing_key(folder, "service-accounts.key")?,
+        signing_key: SigningKey::new(folder)?,
         tokens: folder.write("tokens.csv", &format!("{token},admin,admin,{MASTERS}\n"))?,
     })
 }
@@ -176,8 +176,8 @@ fn api_server_args(folder: &Folder, files: &Files, etcd: &str, port: u16) -> Vec
         "--authorization-mode=Node,RBAC".into(),
         "--enable-admission-plugins=NodeRestriction".into(),
         "--service-account-issuer=https://kubernetes.default.svc".into(),
-        format!("--service-account-signing-key-file={}", files.signing_key.display()),
-        format!("--service-account-key-file={}", files.signing_key.display()),
+        format!("--service-account-signing-key-file={}", files.signing_key.private.display()),
+        format!("--service-account-key-file={}", files.signing_key.public.display()),
         format!("--service-cluster-ip-range={SERVICE_RANGE}"),
         "--allow-privileged=true".into(),
         "--profiling=false".into(),
@@ -209,7 +209,7 @@ fn controller_manager_args(folder: &Folder, files: &Files) -> Vec<String> {
         format!("--kubeconfig={}", files.controller_manager.display()),
         "--leader-elect=false".into(),
         "--use-service-account-credentials=true".into(),
-        format!("--service-account-private-key-file={}", files.signing_key.display()),
+        format!("--service-account-private-key-file={}", files.signing_key.private.display()),
         format!("--root-ca-file={}", authority.display()),
         format!("--cluster-signing-cert-file={}", authority.display()),
         format!("--cluster-signing-key-file={}", key.display()),
