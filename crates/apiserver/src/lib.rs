@@ -14,5 +14,8 @@
 //! a resource type is a row of data ([`types`]), and custom resources take the same path as
 //! built-in ones.
 
+pub mod object;
 pub mod schema;
+pub mod store;
 pub mod types;
+pub mod watch;

@@ -1,0 +1,245 @@
+//! Objects as bytes, one writer, one revision per write.
+//!
+//! ```text
+//!   write ──► queue ──► writer: check ► number ► commit + fsync ► publish ► answer
+//!                                                                 │
+//!   get, list ◄── persistent maps in memory ◄─────────────────────┤
+//!   watch     ◄── history in memory ◄─────────────────────────────┘
+//! ```
+//!
+//! Reads never touch the disk and never see a write that is not durable. The writer takes what
+//! waits in its queue as one batch, so many writers share one `fsync`. The store in memory takes
+//! the same path without queue, thread and disk: a write is done when its call returns.
+
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use tokio::sync::watch;
+use tokio::task::coop::consume_budget;
+
+use crate::object::{Key, Revision, Stored};
+use crate::watch::{Expired, Subscription};
+
+mod batch;
+mod disk;
+mod history;
+mod lock;
+mod open;
+mod options;
+mod snapshot;
+mod state;
+mod write;
+mod writer;
+
+#[cfg(test)]
+mod tests;
+
+pub use lock::Holder;
+pub use open::OpenError;
+pub use options::{HistoryOptions, StoreOptions};
+pub use snapshot::Snapshot;
+pub use write::{Fence, Operation, Write, WriteError};
+
+use batch::Batch;
+use state::State;
+use write::Prepared;
+use writer::Writer;
+
+/// The objects of one API server. Cheap to clone; the last clone that goes closes it.
+#[derive(Debug, Clone)]
+pub struct Store {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    shared: Arc<Shared>,
+    writer: Option<Writer>,
+}
+
+impl Store {
+    /// A store that lives in memory and dies with its last handle. It needs no runtime and no
+    /// thread, so that it works under a paused clock.
+    #[must_use]
+    pub fn memory(options: StoreOptions) -> Store {
+        let shared = Arc::new(Shared::new(State::new(options.history)));
+        Store { inner: Arc::new(Inner { shared, writer: None }) }
+    }
+
+    /// The store in an SQLite file, which is made if it is not there.
+    ///
+    /// # Errors
+    /// When another process has it open, when it is not ours or of a newer format, and when it
+    /// cannot be read or written.
+    pub fn sqlite(path: &Path, options: StoreOptions) -> Result<Store, OpenError> {
+        let (disk, state) = open::open(path, &options)?;
+        let shared = Arc::new(Shared::new(state));
+        let writer = Writer::start(disk, Arc::clone(&shared), &options).map_err(OpenError::Thread)?;
+        Ok(Store { inner: Arc::new(Inner { shared, writer: Some(writer) }) })
+    }
+
+    /// The revision of the newest write that can be read. Never 0, which clients take to mean "any".
+    #[must_use]
+    pub fn revision(&self) -> Revision {
+        self.inner.shared.read().revision()
+    }
+
+    /// The newest version of an object.
+    #[must_use]
+    pub fn get(&self, key: &Key) -> Option<Arc<Stored>> {
+        self.inner.shared.read().get(key).cloned()
+    }
+
+    /// All objects of a storage, or of one namespace of it, as they are now.
+    #[must_use]
+    pub fn list(&self, storage: &str, namespace: Option<&str>) -> Snapshot {
+        self.inner.shared.read().snapshot(storage, namespace)
+    }
+
+    /// All objects of a storage, or of one namespace of it, as they were at a revision.
+    ///
+    /// # Errors
+    /// When the revision is older than the history that is kept, or not reached yet.
+    pub fn list_at(
+        &self,
+        storage: &str,
+        namespace: Option<&str>,
+        revision: Revision,
+    ) -> Result<Snapshot, Expired> {
+        let past = self.inner.shared.read().past(storage, namespace, revision)?;
+        Ok(past.rebuild())
+    }
+
+    /// The storages that hold objects, in order.
+    #[must_use]
+    pub fn storages(&self) -> Vec<Arc<str>> {
+        self.inner.shared.read().storages()
+    }
+
+    /// Writes one object: checks the expectation, numbers the write, makes it durable, publishes it
+    /// to readers and watchers, and returns what is stored now (for a deletion, what was published).
+    ///
+    /// A write whose future is dropped may still happen.
+    ///
+    /// # Errors
+    /// When the expectation does not hold, or the write cannot be made durable; then nothing has
+    /// changed.
+    pub async fn write(&self, write: Write) -> Result<Arc<Stored>, WriteError> {
+        // A caller that only ever writes would otherwise never let another task run.
+        consume_budget().await;
+        let prepared = Prepared::new(write)?;
+        match &self.inner.writer {
+            Some(writer) => writer.write(prepared).await,
+            None => self.inner.shared.write_through(prepared),
+        }
+    }
+
+    /// Waits until reads are at least as fresh as a revision. Bound it by a timeout: the revision
+    /// may never come.
+    pub async fn wait_for(&self, revision: Revision) {
+        let mut published = self.inner.shared.published.subscribe();
+        let reached = published.wait_for(|newest| *newest >= revision).await.is_ok();
+        debug_assert!(reached, "the sender lives as long as the store");
+    }
+
+    /// Every write to a storage, or to one namespace of it, after a revision. With the revision of a
+    /// snapshot nothing is missed and nothing comes twice.
+    ///
+    /// # Errors
+    /// When the revision is older than the history that is kept.
+    pub fn watch(
+        &self,
+        storage: &str,
+        namespace: Option<&str>,
+        after: Revision,
+    ) -> Result<Subscription, Expired> {
+        let shared = Arc::clone(&self.inner.shared);
+        let (storage, bell) = shared.write().bell(storage, after)?;
+        Ok(Subscription::new(shared, storage, namespace.map(Arc::from), after, bell))
+    }
+
+    /// Finishes the writes that wait, ends all watches and closes the file. Writes that come later
+    /// are refused; reads still work.
+    ///
+    /// # Errors
+    /// When the file could not be closed properly. What was acknowledged is durable all the same.
+    pub async fn close(self) -> Result<(), WriteError> {
+        let result = match &self.inner.writer {
+            Some(writer) => writer.close().await,
+            None => Ok(()),
+        };
+        self.inner.shared.close();
+        result
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(writer) = &mut self.writer {
+            writer.stop();
+        }
+        self.shared.close();
+    }
+}
+
+/// What readers, watchers and the writer share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    state: RwLock<State>,
+    published: watch::Sender<Revision>,
+}
+
+impl Shared {
+    fn new(state: State) -> Shared {
+        let published = watch::Sender::new(state.revision());
+        Shared { state: RwLock::new(state), published }
+    }
+
+    pub(crate) fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn write(&self) -> RwLockWriteGuard<'_, State> {
+        self.state.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Shows a batch to readers, then wakes whom it concerns.
+    fn publish(&self, batch: Batch) {
+        if batch.is_empty() {
+            return;
+        }
+        let (revision, bells) = {
+            let mut state = self.write();
+            let bells = state.publish(batch);
+            (state.revision(), bells)
+        };
+        self.announce(revision, &bells);
+    }
+
+    /// Checks and publishes one write at once, with no disk between.
+    fn write_through(&self, prepared: Prepared) -> Result<Arc<Stored>, WriteError> {
+        let (event, revision, bells) = {
+            let mut state = self.write();
+            if state.is_closed() {
+                return Err(WriteError::Closed);
+            }
+            let mut batch = Batch::after(state.revision());
+            let event = batch.admit(&state, prepared)?;
+            let bells = state.publish(batch);
+            (event, state.revision(), bells)
+        };
+        self.announce(revision, &bells);
+        Ok(Arc::clone(&event.object))
+    }
+
+    fn announce(&self, revision: Revision, bells: &[watch::Sender<()>]) {
+        self.published.send_replace(revision);
+        bells.iter().for_each(|bell| {
+            bell.send_replace(());
+        });
+    }
+
+    fn close(&self) {
+        self.write().close();
+    }
+}
