@@ -13,7 +13,7 @@ fn alive(pid: u32) -> bool {
 #[test]
 fn a_control_plane_serves_kubectl_and_leaves_no_process_behind() {
     let Some(kubernetes) = parts::or_skip(parts::kubernetes()) else { return };
-    let pids: Vec<_> = kubernetes.processes().map(parts::Process::pid).collect();
+    let pids = kubernetes.pids();
     assert_eq!(pids.len(), 4);
 
     let namespaces = kubernetes.run(&["get", "namespaces", "--output=name"]).expect("listed");

@@ -7,6 +7,7 @@ mod run;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 pub(crate) use build::{RELEASE, install};
 use certificates::Authority;
@@ -52,6 +53,7 @@ pub struct Kubernetes {
     server: String,
     kubeconfig: PathBuf,
     token: String,
+    start_time: Duration,
 }
 
 /// A whole control plane, ready for pods.
@@ -132,6 +134,16 @@ impl Kubernetes {
     pub fn kubeconfig_for(&self, user: &str, group: &str) -> Result<PathBuf, ProcessError> {
         let identity = self.identity(user, group)?;
         self.authority.kubeconfig(&self.folder, &self.server, &identity)
+    }
+
+    /// How long it took from nothing until the API server's `/readyz` said yes.
+    pub fn start_time(&self) -> Duration {
+        self.start_time
+    }
+
+    /// The ids of [`Self::processes`].
+    pub fn pids(&self) -> Vec<u32> {
+        self.processes().map(Process::pid).collect()
     }
 
     /// The processes, clients before servers; their logs say what they do.

@@ -1,7 +1,7 @@
 //! Starting the programs of a control plane in their order.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::signal::Signal;
 
@@ -44,6 +44,7 @@ pub(super) fn start(programs: &Path, options: &KubernetesOptions) -> Result<Kube
 }
 
 fn start_once(programs: &Path, options: &KubernetesOptions) -> Result<Kubernetes, ProcessError> {
+    let begin = Instant::now();
     let folder = Folder::new()?;
     let authority = Authority::new(&folder)?;
     let port = free_port()?;
@@ -68,9 +69,11 @@ fn start_once(programs: &Path, options: &KubernetesOptions) -> Result<Kubernetes
         server,
         kubeconfig: files.admin.clone(),
         token,
+        start_time: Duration::ZERO,
         folder,
     };
     kubernetes.wait_for("/readyz of kube-apiserver", &["get", "--raw", "/readyz"])?;
+    kubernetes.start_time = begin.elapsed();
 
     let folder = &kubernetes.folder;
     let controller_manager = options

@@ -1,0 +1,104 @@
+# Everything a developer does, by name. `make` alone lists it.
+
+CARGO    ?= cargo
+KUBECTL  ?= kubectl
+# Where `make up` keeps its state.
+DATA_DIR ?= .steersman
+# The image that `make docker-build` makes and `make deploy` expects.
+IMG      ?= steersman.io/steer:latest
+# A black-box suite of what Kubernetes' clients rely on; used where it is there.
+COMPAT_SUITE ?= ../shared/compat
+# What the suite is asked for: the areas that are complete.
+COMPAT_AREAS ?= crud|locking|metadata|patch|strategic|apply|delete|gc|subresource|watch|table
+
+STEER := target/release/steer
+# With a Go toolchain every real part can be had, so nothing may be skipped in CI.
+REQUIRED_PARTS := $(if $(shell command -v go 2>/dev/null),all,)
+
+.DEFAULT_GOAL := help
+.PHONY: help build up run install uninstall deploy docker-build test e2e compat bench fmt vet lint parts ci
+
+help: ## List the targets
+	@echo "Usage: make TARGET"
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z0-9-]+:.*## / { printf "  %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# --- Use
+
+build: ## Build target/release/steer
+	$(CARGO) build --release --package steersman-steer --bin steer
+
+up: build ## Start a control plane, a node and all operators on this machine
+	@exec $(STEER) up --data-dir $(DATA_DIR)
+
+run: build ## Run the operators against the cluster of the current kubeconfig
+	@exec $(STEER) run all
+
+install: ## Install the CRDs into the cluster of the current kubeconfig
+	@if command -v $(KUBECTL) >/dev/null; then \
+	  $(KUBECTL) apply -f config/crd/bases; \
+	else \
+	  $(MAKE) --no-print-directory build && $(STEER) apply -f config/crd/bases; \
+	fi
+
+uninstall: ## Delete the CRDs, and with them every custom resource
+	@if command -v $(KUBECTL) >/dev/null; then \
+	  $(KUBECTL) delete --ignore-not-found -f config/crd/bases; \
+	else \
+	  $(MAKE) --no-print-directory build && $(STEER) delete --ignore-not-found -f config/crd/bases; \
+	fi
+
+deploy: ## Install the operators into the cluster of the current kubeconfig
+	@command -v $(KUBECTL) >/dev/null || { \
+	  echo "make deploy needs kubectl, which builds config/default with kustomize; none is in PATH" >&2; exit 1; }
+	$(KUBECTL) apply -k config/default
+
+docker-build: ## Build the container image IMG with docker or podman
+	@for engine in docker podman; do \
+	  if command -v $$engine >/dev/null && $$engine info >/dev/null 2>&1; then \
+	    set -x; exec $$engine build --tag $(IMG) .; \
+	  fi; \
+	done; \
+	echo "make docker-build needs a running container engine; neither docker nor podman answers on this machine" >&2; \
+	exit 1
+
+# --- Develop
+
+test: ## Run all tests; those skipped for lack of a real part are listed at the end
+	@tests/counting-skips.sh $(CARGO) test --workspace
+
+e2e: ## Run only the tests of the whole system, with every kubectl found
+	@tests/counting-skips.sh $(CARGO) test --package steersman-steer --test '*'
+
+compat: build ## Run the compatibility suite against `steer up`, where the suite is there
+	@tests/compat.sh $(STEER) $(COMPAT_SUITE) '$(COMPAT_AREAS)'
+
+bench: ## Print figures, beside those of the real control plane where it can be had
+	$(CARGO) bench --package steersman --package steersman-steer --bench '*'
+
+fmt: ## Format the code
+	$(CARGO) fmt --all
+
+vet: ## Let clippy look at the code
+	$(CARGO) clippy --workspace --all-targets
+
+lint: ## Check format, clippy, docs, generated files and licences, all without warnings
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- --deny warnings
+	RUSTDOCFLAGS='--deny warnings' $(CARGO) doc --workspace --no-deps
+	$(CARGO) xtask generate --check
+	@if $(CARGO) deny --version >/dev/null 2>&1; then \
+	  $(CARGO) deny check; \
+	else \
+	  echo "cargo-deny is not installed: licences and advisories were not checked (cargo install cargo-deny)"; \
+	fi
+
+parts: ## Get the real parts that tests run against
+	$(CARGO) xtask parts install
+
+# `test` holds the whole-system tests of `e2e` already. A part that cannot be installed fails
+# the tests that need it, with a message that says so, and no others.
+ci: ## Everything a change must pass
+	-$(MAKE) --no-print-directory parts
+	$(MAKE) --no-print-directory lint
+	STEER_REQUIRE_PARTS=$(REQUIRED_PARTS) $(MAKE) --no-print-directory test
+	$(MAKE) --no-print-directory compat
