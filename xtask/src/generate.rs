@@ -9,6 +9,8 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 
+use crate::types;
+
 /// One chore that derives files: a name for messages and the function that does it.
 pub struct Generator {
     /// How messages and `cargo xtask generate NAME` call it.
@@ -48,9 +50,12 @@ pub fn root() -> PathBuf {
     manifest.parent().unwrap_or(manifest).to_path_buf()
 }
 
-/// Every generator of this library; the binary adds those that read Kubernetes' modules.
+/// Every generator, in the order in which they run: the last one runs code that the first writes.
 pub fn generators() -> Vec<Generator> {
-    vec![Generator { name: "crds", run: custom_resource_definitions }]
+    vec![
+        Generator { name: "types", run: types::generate },
+        Generator { name: "crds", run: custom_resource_definitions },
+    ]
 }
 
 /// Runs the generators and tells through `say` what was done.
