@@ -21,7 +21,7 @@ pub struct Generator {
 
 /// What a [`Generator`] came to.
 pub enum Outcome {
-    /// These files, and no others in the folders that the generator owns.
+    /// These files.
     Files(Vec<GeneratedFile>),
     /// What it reads cannot be had on this machine; the sentence says what and how to get it.
     Skipped(String),

@@ -5,6 +5,10 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
+use nix::unistd::Uid;
+
+/// Open to every user, and writable for root.
+const SYSTEM_FOLDER: &str = "/var/cache/steersman/parts";
 
 /// The folder of installed parts.
 ///
@@ -12,24 +16,34 @@ use anyhow::Context;
 #[derive(Clone, Debug)]
 pub struct Cache {
     folder: PathBuf,
+    /// Whether the user chose the folder; then nothing is put elsewhere.
+    chosen: bool,
 }
 
 impl Cache {
     /// The cache of the user who runs this.
     pub fn of_user() -> Self {
         let set = |name| env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let folder = set("STEER_PARTS_DIR").unwrap_or_else(|| {
-            set("XDG_CACHE_HOME")
-                .or_else(|| set("HOME").map(|home| home.join(".cache")))
-                .unwrap_or_else(env::temp_dir)
-                .join("steersman/parts")
-        });
-        Self { folder }
+        if let Some(folder) = set("STEER_PARTS_DIR") {
+            return Self { folder, chosen: true };
+        }
+        let caches = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")));
+        let folder = caches.unwrap_or_else(env::temp_dir).join("steersman/parts");
+        Self { folder, chosen: false }
     }
 
     /// The folder of one part, there or not.
     pub fn of(&self, part: &str) -> PathBuf {
         self.folder.join(part)
+    }
+
+    /// The folder of a part that runs as another user when we are root: root's home folder is
+    /// closed to it.
+    pub fn of_everyone(&self, part: &str) -> PathBuf {
+        if self.chosen || !Uid::effective().is_root() {
+            return self.of(part);
+        }
+        Path::new(SYSTEM_FOLDER).join(part)
     }
 
     /// The folder itself.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use nix::sys::signal::Signal;
 use nix::unistd::{Uid, User, chown};
 
-use super::process::{Launch, find_program, is_executable, output};
+use super::process::{Account, Launch, find_program, is_executable, output};
 use super::{Cache, Folder, Process, ProcessError, Progress, Unavailable, debian, free_port};
 
 /// The part's name.
@@ -49,8 +49,8 @@ impl Postgres {
     fn start(installation: &Installation) -> Result<Self, ProcessError> {
         let folder = Folder::new()?;
         let data = folder.make("data")?;
-        let user = unprivileged_user(&data)?;
-        installation.initialize(&folder, &data, user.as_deref())?;
+        let account = unprivileged_account(&data)?;
+        installation.initialize(&folder, &data, account.as_ref())?;
         let port = free_port()?;
         let server = Process::start(Launch {
             name: NAME,
@@ -68,7 +68,7 @@ impl Postgres {
             log: folder.path().join("postgres.log"),
             // Ends at once, also the processes of open connections.
             stop: Signal::SIGQUIT,
-            user: user.as_deref(),
+            account: account.as_ref(),
             env: installation.environment(),
         })?;
         let mut postgres = Self { server, installation: installation.clone(), port, folder };
@@ -136,16 +136,16 @@ impl Installation {
         libraries.map(|path| ("LD_LIBRARY_PATH".into(), path.clone())).collect()
     }
 
-    fn initialize(&self, folder: &Folder, data: &Path, user: Option<&str>) -> Result<(), ProcessError> {
-        let mut command = match user {
-            None => Command::new(self.programs.join("initdb")),
-            Some(user) => {
-                let mut command = Command::new("setpriv");
-                command.args(["--reuid", user, "--regid", user, "--init-groups", "--"]);
-                command.arg(self.programs.join("initdb"));
-                command
-            }
-        };
+    fn initialize(
+        &self,
+        folder: &Folder,
+        data: &Path,
+        account: Option<&Account>,
+    ) -> Result<(), ProcessError> {
+        let mut command = Command::new(self.programs.join("initdb"));
+        if let Some(account) = account {
+            account.own(&mut command);
+        }
         // Locale C and no sync: the data lives as long as the test.
         command
             .current_dir(folder.path())
@@ -159,7 +159,7 @@ impl Installation {
 
 /// The newest PostgreSQL: as Debian installs it, in `PATH`, or unpacked in the cache.
 pub(crate) fn find(cache: &Cache) -> Result<Installation, Unavailable> {
-    let unpacked = cache.of(NAME);
+    let unpacked = cache.of_everyone(NAME);
     let in_path = find_program("initdb").and_then(|path| Some(path.parent()?.to_path_buf()));
     let system = newest(Path::new("/usr/lib/postgresql")).or(in_path);
     if let Some(programs) = system.filter(|folder| is_server(folder)) {
@@ -175,7 +175,7 @@ pub(crate) fn install(cache: &Cache, progress: &mut Progress<'_>) -> anyhow::Res
     if find(cache).is_ok() {
         return Ok(());
     }
-    debian::unpack(PACKAGE, &cache.of(NAME), progress)
+    debian::unpack(PACKAGE, &cache.of_everyone(NAME), progress)
 }
 
 fn newest(folder: &Path) -> Option<PathBuf> {
@@ -191,7 +191,7 @@ fn is_server(folder: &Path) -> bool {
 }
 
 /// Gives the data to a user that the server may run as, when we are root.
-fn unprivileged_user(data: &Path) -> Result<Option<String>, ProcessError> {
+fn unprivileged_account(data: &Path) -> Result<Option<Account>, ProcessError> {
     if !Uid::effective().is_root() {
         return Ok(None);
     }
@@ -204,5 +204,5 @@ fn unprivileged_user(data: &Path) -> Result<Option<String>, ProcessError> {
     };
     chown(data, Some(user.uid), Some(user.gid))
         .map_err(|error| ProcessError::Setup(format!("giving {} away: {error}", data.display())))?;
-    Ok(Some(user.name))
+    Ok(Some(Account { uid: user.uid.as_raw(), gid: user.gid.as_raw() }))
 }

@@ -87,9 +87,22 @@ pub(crate) struct Launch<'a> {
     pub(crate) log: PathBuf,
     /// The signal that makes it end at once and leave nothing behind.
     pub(crate) stop: Signal,
-    /// The unprivileged user to run as, where we are root and the program refuses to be.
-    pub(crate) user: Option<&'a str>,
+    /// Who to run as, where we are root and the program refuses to be.
+    pub(crate) account: Option<&'a Account>,
     pub(crate) env: Vec<(String, String)>,
+}
+
+/// An unprivileged user of this system.
+pub(crate) struct Account {
+    pub(crate) uid: u32,
+    pub(crate) gid: u32,
+}
+
+impl Account {
+    /// Makes the command run as this user, in no other groups than its own.
+    pub(crate) fn own(&self, command: &mut Command) {
+        command.uid(self.uid).gid(self.gid);
+    }
 }
 
 impl Process {
@@ -216,21 +229,14 @@ fn guarded(launch: &Launch<'_>) -> Command {
             let mut command = Command::new(setpriv);
             // setpriv wants the signal's name without SIG.
             command.args(["--pdeathsig", launch.stop.as_str().trim_start_matches("SIG")]);
-            if let Some(user) = launch.user {
-                command.args(["--reuid", user, "--regid", user, "--init-groups"]);
-            }
             command.arg("--").arg(launch.program);
             command
         }
-        None => match launch.user {
-            Some(user) => {
-                let mut command = Command::new("runuser");
-                command.args(["-u", user, "--"]).arg(launch.program);
-                command
-            }
-            None => Command::new(launch.program),
-        },
+        None => Command::new(launch.program),
     };
+    if let Some(account) = launch.account {
+        account.own(&mut command);
+    }
     command.args(&launch.args).envs(launch.env.iter().cloned());
     command
 }
@@ -303,7 +309,7 @@ mod tests {
             args: vec!["-c".into(), script.into()],
             log: folder.join("script.log"),
             stop: Signal::SIGKILL,
-            user: None,
+            account: None,
             env: Vec::new(),
         })
         .expect("started")

@@ -103,7 +103,7 @@ fn launch(programs: &Path, folder: &Folder, name: &str, args: Vec<String>) -> Re
         args,
         log: folder.path().join(format!("{name}.log")),
         stop: Signal::SIGKILL,
-        user: None,
+        account: None,
         env: Vec::new(),
     })
 }
