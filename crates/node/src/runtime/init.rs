@@ -99,6 +99,14 @@ impl InitPod {
         }
     }
 
+    /// Kills the first process as a failing machine would.
+    #[cfg(test)]
+    pub(super) fn kill_for_test(&mut self) {
+        if let Some(process) = &mut self.process {
+            let _ = process.kill();
+        }
+    }
+
     pub(super) async fn destroy(mut self) {
         let Some(mut process) = self.process.take() else { return };
         // A closed channel asks politely: the first process ends what is left, then itself.

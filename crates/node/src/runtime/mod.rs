@@ -14,6 +14,8 @@ pub(crate) mod message;
 mod network;
 mod record;
 mod spawner;
+#[cfg(test)]
+pub(crate) mod tests;
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr};
