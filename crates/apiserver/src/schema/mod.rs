@@ -10,10 +10,23 @@ use std::{
 
 use serde_json::Value;
 
-pub(crate) use error::quote;
+pub use canonical::canonical;
+pub use check::check_types;
+pub use default::{default, drop_nulls};
 pub use error::{FieldError, FieldErrorKind};
+pub use prune::prune;
+pub use structural::{StructuralError, read_root};
+pub use validate::{validate, validate_update};
 
+mod canonical;
+mod check;
+mod default;
 mod error;
+pub(crate) mod formats;
+mod prune;
+mod quantity;
+mod structural;
+mod validate;
 
 /// A shared, possibly recursive, reference to a [`Schema`].
 ///
@@ -192,10 +205,16 @@ pub struct Field {
     pub required: bool,
     /// How a strategic merge patch treats it.
     pub patch: PatchStrategy,
-    /// Its protobuf number; 0 where there is none.
+    /// Its protobuf number; 0 where there is none. Where protobuf has a message around fields
+    /// that JSON shows inline, that message's number stands above [`Field::INLINED_SHIFT`].
     pub number: u32,
     /// What becomes of its zero value (`""`, `0`, `false`, `[]`, `{}`).
     pub zero: Zero,
+}
+
+impl Field {
+    /// How far the number of an inlined message is shifted in [`Field::number`].
+    pub const INLINED_SHIFT: u32 = 16;
 }
 
 /// What becomes of a field whose value is the zero of its type (`""`, `0`, `false`, `[]`, `{}`).
@@ -211,6 +230,8 @@ pub enum Zero {
     Omit,
     /// Written even where it was absent.
     Write,
+    /// Kept where it is there, written as `null` where it was absent.
+    Null,
 }
 
 /// How a strategic merge patch treats a field.

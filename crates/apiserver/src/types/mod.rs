@@ -2,7 +2,21 @@
 
 use std::sync::Arc;
 
+use serde_json::Value;
+
+pub use builtin::{definition, object_meta};
+pub use catalog::{Catalog, Group, Version};
+pub use path::{Path, PathError};
+
 use crate::schema::Ref;
+
+mod builtin;
+mod catalog;
+pub mod crd;
+pub mod discovery;
+mod fields;
+mod path;
+mod version;
 
 /// One served resource type at one version, for example `apps/v1` `deployments`.
 #[derive(Debug)]
@@ -31,7 +45,8 @@ pub struct Resource {
     pub schema: Ref,
     /// The columns of `kubectl get`.
     pub columns: Vec<Column>,
-    /// Fields besides name and namespace that a field selector may name, as JSON paths.
+    /// Fields besides name and namespace that a field selector may name, as selectors write
+    /// them: `spec.nodeName`. [`Resource::field`] reads them.
     pub selectable: Vec<Arc<str>>,
     /// Its subresources.
     pub subresources: Vec<Subresource>,
@@ -39,6 +54,60 @@ pub struct Resource {
     pub storage: Storage,
     /// Where the type comes from.
     pub origin: Origin,
+}
+
+impl Resource {
+    /// `group/version`, or the version alone for the core group.
+    pub fn api_version(&self) -> String {
+        api_version(&self.group, &self.version)
+    }
+
+    /// `plural.group`, or the plural alone for the core group, as messages name it.
+    pub fn qualified(&self) -> String {
+        if self.group.is_empty() {
+            self.plural.to_string()
+        } else {
+            format!("{}.{}", self.plural, self.group)
+        }
+    }
+
+    /// Whether this may be done with it, in discovery's words.
+    pub fn allows(&self, verb: &str) -> bool {
+        self.verbs.iter().any(|candidate| &**candidate == verb)
+    }
+
+    /// Its subresource of this name.
+    pub fn subresource(&self, name: &str) -> Option<&Subresource> {
+        self.subresources.iter().find(|candidate| candidate.name() == name)
+    }
+
+    /// Whether status is written apart from the rest.
+    pub fn has_status(&self) -> bool {
+        self.subresources.contains(&Subresource::Status)
+    }
+
+    /// What a field selector sees in a field; `None` where selectors may not name it.
+    pub fn field(&self, name: &str, object: &Value) -> Option<String> {
+        let path = match name {
+            "metadata.name" | "metadata.namespace" => name,
+            _ if self.selectable.iter().any(|candidate| &**candidate == name) => match self.origin {
+                Origin::BuiltIn => fields::stored_path(name),
+                Origin::Custom { .. } => name,
+            },
+            _ => return None,
+        };
+        let value = Path::parse(path).ok()?.get(object).cloned().unwrap_or_default();
+        Some(match value {
+            Value::Null => fields::absent(name).to_owned(),
+            Value::String(text) => text,
+            other => other.to_string(),
+        })
+    }
+}
+
+/// `group/version`, or the version alone for the core group.
+pub fn api_version(group: &str, version: &str) -> String {
+    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
 }
 
 /// Whether objects live in namespaces.
@@ -95,6 +164,25 @@ pub enum Subresource {
     },
 }
 
+impl Subresource {
+    /// Its name in the path.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Status => "status",
+            Self::Scale(_) => "scale",
+            Self::Other { name, .. } => name,
+        }
+    }
+
+    /// What may be done with it, in discovery's words.
+    pub fn verbs(&self) -> Vec<&str> {
+        match self {
+            Self::Status | Self::Scale(_) => vec!["get", "patch", "update"],
+            Self::Other { verbs, .. } => verbs.iter().map(|verb| &**verb).collect(),
+        }
+    }
+}
+
 /// What `/scale` shows, as JSON paths such as `.spec.replicas`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ScalePaths {
@@ -102,7 +190,7 @@ pub struct ScalePaths {
     pub spec_replicas: Arc<str>,
     /// Replicas there are.
     pub status_replicas: Arc<str>,
-    /// The selector in text form, where there is one.
+    /// The selector, where there is one: text in custom resources, an object in built-in ones.
     pub label_selector: Option<Arc<str>>,
 }
 
