@@ -12,7 +12,7 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 
-use super::{NAME, PROGRAMS};
+use super::{NAME, PROGRAMS, find};
 use crate::parts::process::{find_program, output};
 use crate::parts::{Cache, Progress};
 
@@ -29,6 +29,9 @@ pub(super) fn programs_folder(cache: &Cache) -> PathBuf {
 
 /// Builds what is missing.
 pub(crate) fn install(cache: &Cache, progress: &mut Progress<'_>) -> anyhow::Result<()> {
+    if find(cache).is_ok() {
+        return Ok(());
+    }
     let Some(go) = find_program("go") else {
         bail!(
             "Kubernetes {RELEASE} is built from Go modules and there is no `go` in PATH; \
