@@ -43,7 +43,8 @@ impl<'a> Atom<'a> {
     /// value decides, and without a value it is a map.
     pub(super) fn of(schema: &'a Schema, value: Option<&Value>) -> Self {
         match &schema.shape {
-            Shape::Any => match value {
+            // Schemas without a type admit everything here; validation refuses the rest later.
+            Shape::Any | Shape::Scalar(Scalar::IntOrString | Scalar::Quantity) => match value {
                 Some(Value::Array(_)) => Self::List(DEDUCED_LIST),
                 Some(Value::Bool(_) | Value::Number(_) | Value::String(_)) => Self::Scalar(None),
                 Some(Value::Object(_) | Value::Null) | None => Self::Map(DEDUCED_MAP),

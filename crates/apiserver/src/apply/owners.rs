@@ -120,10 +120,7 @@ impl Write<'_> {
         // unless it was the applier's.
         let pruned_fields = named(&fields(&pruned, self.schema));
         let withdrawn = everything.difference(&pruned_fields).intersection(&last);
-        match remove(merged, &withdrawn, self.schema) {
-            Value::Null => json!({}),
-            rest => rest,
-        }
+        remove(merged, &withdrawn, self.schema)
     }
 
     fn settle_conflicts(

@@ -6,12 +6,15 @@ use serde_json::{Map, Value, json};
 use super::{fixture, *};
 
 /// Any value of the test type's `spec`, small enough that writers meet.
+///
+/// Without empty sets and keyed lists: nobody owns those, so applying one twice leaves what
+/// applying it once took away.
 fn spec() -> impl Strategy<Value = Value> {
     let word = || prop::sample::select(vec!["x", "y", "z"]);
-    let words = move || prop::collection::btree_set(word(), 0..3).prop_map(|words| json!(words));
+    let words = move || prop::collection::btree_set(word(), 1..3).prop_map(|words| json!(words));
     let map = move || prop::collection::btree_map(word(), word(), 0..3).prop_map(|map| json!(map));
     let items =
-        prop::collection::btree_map(word(), (prop::option::of(word()), words()), 0..3).prop_map(|items| {
+        prop::collection::btree_map(word(), (prop::option::of(word()), words()), 1..3).prop_map(|items| {
             let items = items.into_iter().map(|(name, (value, tags))| {
                 let mut item = json!({"name": name, "tags": tags});
                 if let Some(value) = value {

@@ -9,21 +9,13 @@ use super::{
 };
 use crate::schema::Schema;
 
-/// The value without these paths; `null` where nothing is left of it.
+/// The value without these paths. What loses all its parts and is not taken out itself stays,
+/// empty.
 pub(super) fn remove(value: &Value, paths: &FieldSet, schema: &Schema) -> Value {
-    match Atom::of(schema, Some(value)) {
-        Atom::Scalar(_) => value.clone(),
-        // A path below something that is owned as one value takes all of it.
-        Atom::List(list) if list.is_atomic() => Value::Null,
-        Atom::Map(map) if map.atomic => Value::Null,
-        Atom::List(list) => match value {
-            Value::Array(items) => remove_items(items, paths, list),
-            _ => Value::Null,
-        },
-        Atom::Map(map) => match value {
-            Value::Object(object) => remove_fields(object, paths, map),
-            _ => Value::Null,
-        },
+    match (Atom::of(schema, Some(value)), value) {
+        (Atom::List(list), Value::Array(items)) if !list.is_atomic() => remove_items(items, paths, list),
+        (Atom::Map(map), Value::Object(object)) if !map.atomic => remove_fields(object, paths, map),
+        _ => value.clone(),
     }
 }
 
@@ -42,7 +34,7 @@ fn remove_items(items: &[Value], paths: &FieldSet, list: ListAtom<'_>) -> Value 
             None => item.clone(),
         });
     }
-    if rest.is_empty() { Value::Null } else { Value::Array(rest) }
+    Value::Array(rest)
 }
 
 fn remove_fields(object: &Map<String, Value>, paths: &FieldSet, map: MapAtom<'_>) -> Value {
@@ -58,5 +50,5 @@ fn remove_fields(object: &Map<String, Value>, paths: &FieldSet, map: MapAtom<'_>
         };
         rest.insert(key.clone(), value);
     }
-    if rest.is_empty() { Value::Null } else { Value::Object(rest) }
+    Value::Object(rest)
 }

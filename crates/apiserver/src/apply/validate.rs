@@ -55,9 +55,7 @@ impl Check {
                 (value.is_number(), "numeric (int or float)")
             }
             Some(Scalar::Boolean) => (value.is_boolean(), "boolean"),
-            Some(Scalar::IntOrString | Scalar::Quantity | Scalar::Time | Scalar::MicroTime) | None => {
-                (!value.is_object() && !value.is_array(), "any scalar")
-            }
+            _ => (!value.is_object() && !value.is_array(), "any scalar"),
         };
         if !fits {
             self.error(&format!("expected {expected}, got {value}"));
