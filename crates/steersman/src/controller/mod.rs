@@ -1,0 +1,199 @@
+//! A controller: a reconciler, what it watches, and how it runs.
+
+mod run;
+mod source;
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+pub(crate) use self::run::{Environment, Runs};
+use self::source::Source;
+use crate::cache::Cache;
+use crate::key::Key;
+use crate::object::Object;
+use crate::predicate::Predicate;
+use crate::queue::BackOff;
+use crate::reconciler::Reconciler;
+
+/// Calls a [`Reconciler`] whenever something that concerns an object may have changed.
+///
+/// # Example
+/// ```
+/// # use std::sync::Arc;
+/// # use steersman::{Context, Controller, Error, Outcome, Reconciler};
+/// # use k8s_openapi::api::{apps::v1::Deployment, core::v1::{ConfigMap, Node, Service}};
+/// # struct Web;
+/// # impl Reconciler for Web {
+/// #     type Object = Deployment;
+/// #     async fn reconcile(&self, _: Arc<Deployment>, _: &Context) -> Result<Outcome, Error> { Ok(Outcome::Done) }
+/// # }
+/// use std::time::Duration;
+/// use steersman::Key;
+///
+/// let controller = Controller::new("web", Web)
+///     .owns::<Service>()
+///     .watches::<ConfigMap>(|config, _cache| vec![Key::of(config)])
+///     .reads::<Node>()
+///     .concurrency(4)
+///     .resync(Duration::from_secs(600));
+/// ```
+pub struct Controller<R: Reconciler> {
+    name: String,
+    reconciler: Arc<R>,
+    sources: Vec<Source>,
+    settings: Settings,
+}
+
+/// How a controller runs.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    pub(crate) concurrency: usize,
+    pub(crate) timeout: Duration,
+    pub(crate) finalizer: Option<String>,
+    pub(crate) resync: Option<Duration>,
+    pub(crate) field_manager: Option<String>,
+    pub(crate) back_off: BackOff,
+    pub(crate) predicate: Option<Predicate>,
+}
+
+impl<R: Reconciler> Controller<R> {
+    /// A controller with this name in logs, metrics and events.
+    pub fn new(name: impl Into<String>, reconciler: R) -> Self {
+        Self {
+            name: name.into(),
+            reconciler: Arc::new(reconciler),
+            sources: Vec::new(),
+            settings: Settings {
+                concurrency: 4,
+                timeout: Duration::from_secs(120),
+                finalizer: None,
+                resync: None,
+                field_manager: None,
+                back_off: BackOff::default(),
+                predicate: None,
+            },
+        }
+    }
+
+    /// Reconciles an object when one that it owns (as its controller) comes, changes or goes.
+    /// Makes the kind readable, and subject to [`Context::prune`](crate::Context::prune).
+    #[must_use]
+    pub fn owns<K: Object>(mut self) -> Self {
+        self.sources.push(Source::owned::<R::Object, K>(None));
+        self
+    }
+
+    /// Like [`owns`](Self::owns), but changes of owned objects must pass a predicate.
+    #[must_use]
+    pub fn owns_when<K: Object>(mut self, predicate: Predicate) -> Self {
+        self.sources.push(Source::owned::<R::Object, K>(Some(predicate)));
+        self
+    }
+
+    /// Reconciles the keys that `map` finds for an object of another kind when that comes,
+    /// changes (both states are asked) or goes. Makes the kind readable.
+    #[must_use]
+    pub fn watches<K: Object>(
+        mut self,
+        map: impl Fn(&K, &Cache) -> Vec<Key> + Send + Sync + 'static,
+    ) -> Self {
+        self.sources.push(Source::watched(None, map));
+        self
+    }
+
+    /// Like [`watches`](Self::watches), but changes must pass a predicate.
+    #[must_use]
+    pub fn watches_when<K: Object>(
+        mut self,
+        predicate: Predicate,
+        map: impl Fn(&K, &Cache) -> Vec<Key> + Send + Sync + 'static,
+    ) -> Self {
+        self.sources.push(Source::watched(Some(predicate), map));
+        self
+    }
+
+    /// Makes a kind readable; its changes cause nothing.
+    #[must_use]
+    pub fn reads<K: Object>(mut self) -> Self {
+        self.sources.push(Source::read::<K>());
+        self
+    }
+
+    /// Makes objects of a kind readable and findable by what `values` finds in them, through
+    /// [`View::by_index`](crate::View::by_index).
+    #[must_use]
+    pub fn index<K: Object>(
+        mut self,
+        name: &'static str,
+        values: impl Fn(&K) -> Vec<String> + Send + Sync + 'static,
+    ) -> Self {
+        self.sources.push(Source::indexed(name, values));
+        self
+    }
+
+    /// Which changes of the reconciled objects themselves matter. All of them by default.
+    #[must_use]
+    pub fn predicate(mut self, predicate: Predicate) -> Self {
+        self.settings.predicate = Some(predicate);
+        self
+    }
+
+    /// How many keys are reconciled at the same time. Four by default.
+    #[must_use]
+    pub fn concurrency(mut self, concurrency: usize) -> Self {
+        self.settings.concurrency = concurrency;
+        self
+    }
+
+    /// After how long a reconcile is cut off and tried again. Two minutes by default.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.settings.timeout = timeout;
+        self
+    }
+
+    /// Keeps objects from going before [`Reconciler::finalize`] is done. A name with a slash
+    /// in it, such as `webapp.example.com/cleanup`.
+    #[must_use]
+    pub fn finalizer(mut self, finalizer: impl Into<String>) -> Self {
+        self.settings.finalizer = Some(finalizer.into());
+        self
+    }
+
+    /// Looks at every object again in this interval. Never by default: what changes is heard
+    /// of.
+    #[must_use]
+    pub fn resync(mut self, interval: Duration) -> Self {
+        self.settings.resync = Some(interval);
+        self
+    }
+
+    /// The name under which fields are applied. That of the manager by default.
+    #[must_use]
+    pub fn field_manager(mut self, name: impl Into<String>) -> Self {
+        self.settings.field_manager = Some(name.into());
+        self
+    }
+
+    /// How long to wait after failures. One second, doubling up to five minutes, by default.
+    #[must_use]
+    pub fn back_off(mut self, back_off: BackOff) -> Self {
+        self.settings.back_off = back_off;
+        self
+    }
+
+    /// The name given at the beginning.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+}
+
+impl<R: Reconciler> fmt::Debug for Controller<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Controller")
+            .field("name", &self.name)
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,316 @@
+//! The life of a controller: keys come in, workers reconcile them.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures::FutureExt;
+use futures::future::BoxFuture;
+use kube::Client;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::Instrument;
+
+use super::source::{Role, Source, Subscription};
+use super::{Controller, Settings};
+use crate::cache::{Cache, Entry, KindStore};
+use crate::clock::Clock;
+use crate::context::{Context, Shared};
+use crate::error::Error;
+use crate::events::{EventType, Recorder, Subject};
+use crate::jitter::Jitter;
+use crate::metrics::{ControllerMetrics, Metrics};
+use crate::object::Object;
+use crate::queue::{Item, Next, Priority, Queue};
+use crate::reason::Reason;
+use crate::reconciler::{Finalized, Outcome, Reconciler};
+
+/// What a manager gives to its controllers.
+#[derive(Clone)]
+pub(crate) struct Environment {
+    pub(crate) client: Client,
+    pub(crate) cache: Cache,
+    pub(crate) clock: Clock,
+    pub(crate) recorder: Recorder,
+    pub(crate) metrics: Metrics,
+    pub(crate) jitter: Jitter,
+    pub(crate) field_manager: String,
+    /// No further reconcile begins.
+    pub(crate) stop: CancellationToken,
+    /// Those that run are cut off.
+    pub(crate) abort: CancellationToken,
+}
+
+/// A controller whose type does not matter any more.
+pub(crate) trait Runs: Send {
+    fn name(&self) -> &str;
+    /// Says what is wrong with the settings, if anything.
+    fn check(&self) -> Result<(), String>;
+    /// Names the kinds that are needed.
+    fn declare(&self, cache: &Cache, field_manager: &str);
+    /// Runs until stopped.
+    fn run(self: Box<Self>, environment: Environment) -> BoxFuture<'static, ()>;
+}
+
+impl<R: Reconciler> Runs for Controller<R> {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.name.is_empty() {
+            return Err("a controller needs a name".to_owned());
+        }
+        if self.settings.concurrency == 0 {
+            return Err(format!("controller {}: a concurrency of 0 would never do anything", self.name));
+        }
+        match &self.settings.finalizer {
+            Some(finalizer) if !finalizer.contains('/') => Err(format!(
+                "controller {}: the finalizer {finalizer} needs a domain and a slash, such as {}.example.com/cleanup",
+                self.name, self.name
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn declare(&self, cache: &Cache, field_manager: &str) {
+        cache.keep_manager(self.settings.field_manager.as_deref().unwrap_or(field_manager));
+        cache.declare::<R::Object>();
+        for source in &self.sources {
+            source.declare(cache);
+        }
+    }
+
+    fn run(self: Box<Self>, environment: Environment) -> BoxFuture<'static, ()> {
+        Box::pin(run(*self, environment))
+    }
+}
+
+async fn run<R: Reconciler>(controller: Controller<R>, environment: Environment) {
+    let Controller { name, reconciler, mut sources, settings } = controller;
+    let cache = &environment.cache;
+    sources.insert(0, Source::primary::<R::Object>(settings.predicate.clone()));
+    let Some(store) = cache.store(&R::Object::api_resource()) else {
+        return;
+    };
+    let metrics = environment.metrics.controller(&name);
+    metrics.max_concurrent.set(i64::try_from(settings.concurrency).unwrap_or(i64::MAX));
+    let shared = Shared {
+        field_manager: settings.field_manager.clone().unwrap_or_else(|| environment.field_manager.clone()),
+        controller: name.clone(),
+        client: environment.client.clone(),
+        cache: cache.clone(),
+        clock: Arc::clone(&environment.clock),
+        recorder: environment.recorder.clone(),
+        metrics: metrics.clone(),
+        primary: R::Object::api_resource(),
+        readable: sources
+            .iter()
+            .map(|source| (source.resource.group.clone(), source.resource.kind.clone()))
+            .collect(),
+        owned: sources
+            .iter()
+            .filter(|source| source.role == Role::Owned)
+            .map(|source| source.resource.clone())
+            .collect(),
+    };
+    let queue =
+        Arc::new(Queue::new(settings.back_off, environment.jitter.clone(), environment.metrics.queue(&name)));
+    environment.metrics.add_queue(&name, Arc::clone(&queue));
+
+    let worker = Arc::new(Worker {
+        reconciler,
+        settings,
+        shared: Arc::new(shared),
+        resource: Arc::new(R::Object::api_resource()),
+        store,
+        metrics,
+    });
+    let mut tasks = JoinSet::new();
+    for _ in 0..worker.settings.concurrency {
+        tasks.spawn(Arc::clone(&worker).work(Arc::clone(&queue)));
+    }
+    let subscriptions: Vec<Subscription> =
+        sources.into_iter().filter_map(|source| source.subscribe(cache, &queue)).collect();
+    tracing::info!(controller = name, "started");
+
+    tokio::select! {
+        () = environment.stop.cancelled() => {}
+        () = worker.resync(&queue, &environment.jitter) => {}
+    }
+    drop(subscriptions);
+    queue.close();
+    let drained = async { while tasks.join_next().await.is_some() {} };
+    tokio::select! {
+        () = drained => {}
+        () = environment.abort.cancelled() => {}
+    }
+    tasks.shutdown().await;
+    tracing::info!(controller = name, "stopped");
+}
+
+struct Worker<R: Reconciler> {
+    reconciler: Arc<R>,
+    settings: Settings,
+    shared: Arc<Shared>,
+    resource: Arc<kube::core::ApiResource>,
+    store: Arc<KindStore>,
+    metrics: ControllerMetrics,
+}
+
+impl<R: Reconciler> Worker<R> {
+    async fn work(self: Arc<Self>, queue: Arc<Queue>) {
+        while let Some(item) = queue.pop().await {
+            let next = self.attempt(&item).await;
+            queue.done(item, next);
+        }
+    }
+
+    /// Puts all keys in again and again; never ends.
+    async fn resync(&self, queue: &Queue, jitter: &Jitter) {
+        let Some(interval) = self.settings.resync else {
+            return std::future::pending().await;
+        };
+        loop {
+            tokio::time::sleep(jitter.spread(interval, 0.1)).await;
+            for entry in self.store.all() {
+                let key = entry.header.key().clone();
+                queue.add(key, Priority::Resync, Reason::Resync);
+            }
+        }
+    }
+
+    /// One reconcile: whatever happens in it, the worker goes on.
+    async fn attempt(&self, item: &Item) -> Next {
+        let began = Instant::now();
+        self.metrics.active.inc();
+        self.metrics.reasons(&item.reasons);
+        let span = tracing::debug_span!("reconcile", controller = %self.shared.controller, key = %item.key);
+        let reconcile = AssertUnwindSafe(self.reconcile(item).instrument(span)).catch_unwind();
+        let timeout = self.settings.timeout;
+        let result = match tokio::time::timeout(timeout, reconcile).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(panic)) => {
+                self.metrics.panics.inc();
+                Err(Error::msg(format!("the reconciler panicked: {}", said(&*panic))))
+            }
+            Err(_) => {
+                self.metrics.timeouts.inc();
+                Err(Error::msg(format!("the reconcile took longer than {timeout:?} and was cut off")))
+            }
+        };
+        self.metrics.active.dec();
+        self.metrics.seconds.observe(began.elapsed().as_secs_f64());
+        match result {
+            Ok(next) => {
+                match next {
+                    Next::Again(_) => self.metrics.requeue.inc(),
+                    Next::After(..) => self.metrics.requeue_after.inc(),
+                    Next::Forget | Next::Failed(_) => self.metrics.success.inc(),
+                };
+                tracing::debug!(
+                    controller = %self.shared.controller, key = %item.key, reasons = %item.reasons,
+                    took = ?began.elapsed(), ?next, "reconciled"
+                );
+                next
+            }
+            Err(error) => {
+                self.metrics.error.inc();
+                self.metrics.errors.inc();
+                if error.is_terminal() {
+                    self.metrics.terminal_errors.inc();
+                }
+                self.report(item, &error);
+                Next::Failed(error.retry())
+            }
+        }
+    }
+
+    fn report(&self, item: &Item, error: &Error) {
+        let Shared { controller, .. } = &*self.shared;
+        let (key, reasons, failures) = (&item.key, &item.reasons, item.failures + 1);
+        // Someone else was faster: that is what retries are for.
+        if error.has_code(409) {
+            tracing::debug!(%controller, %key, %reasons, %error, "conflict, trying again");
+        } else if error.is_terminal() {
+            tracing::error!(%controller, %key, %reasons, %error, "reconcile failed and waits for a change");
+        } else {
+            tracing::warn!(%controller, %key, %reasons, %error, failures, "reconcile failed, trying again");
+        }
+    }
+
+    async fn reconcile(&self, item: &Item) -> Result<Next, Error> {
+        let Some(entry) = self.store.get(&item.key) else {
+            let cx = self.context(item, None);
+            self.reconciler.gone(&item.key, &cx).await?;
+            return checked(&cx, Next::Forget);
+        };
+        let cx = self.context(item, Some(&entry));
+        let Some(mut object) = entry.typed::<R::Object>() else {
+            let note = format!(
+                "this object does not fit the type that controller {} knows; correct it or update the controller",
+                self.shared.controller
+            );
+            cx.event(EventType::Warning, "Unreadable", note.clone());
+            return Err(Error::terminal(note));
+        };
+        if let Some(finalizer) = &self.settings.finalizer {
+            let mut finalizers = entry.header.finalizers();
+            let ours = finalizers.iter().position(|known| known == finalizer);
+            let version = entry.header.resource_version();
+            match (entry.header.deleting, ours) {
+                (true, None) => return Ok(Next::Forget),
+                (true, Some(ours)) => {
+                    if let Finalized::Pending(delay) = self.reconciler.finalize(object, &cx).await? {
+                        return checked(&cx, Next::After(delay, "clean-up is under way"));
+                    }
+                    finalizers.remove(ours);
+                    return match cx.set_finalizers(version, &finalizers).await {
+                        Err(error) if error.has_code(404) => Ok(Next::Forget),
+                        other => other.and_then(|()| checked(&cx, Next::Forget)),
+                    };
+                }
+                (false, None) => {
+                    finalizers.push(finalizer.clone());
+                    cx.set_finalizers(version, &finalizers).await?;
+                    let now = self.store.get(&item.key).and_then(|entry| entry.typed());
+                    object = now.unwrap_or(object);
+                }
+                (false, Some(_)) => {}
+            }
+        }
+        let next = match self.reconciler.reconcile(object, &cx).await? {
+            Outcome::Done => Next::Forget,
+            Outcome::Requeue(why) => Next::Again(why),
+            Outcome::RequeueAfter(delay, why) => Next::After(delay, why),
+        };
+        checked(&cx, next)
+    }
+
+    fn context(&self, item: &Item, entry: Option<&Arc<Entry>>) -> Context {
+        let subject = entry.map(|entry| Subject {
+            resource: Arc::clone(&self.resource),
+            key: item.key.clone(),
+            uid: entry.header.uid().to_owned(),
+            resource_version: entry.header.resource_version().to_owned(),
+        });
+        Context::new(Arc::clone(&self.shared), item.key.clone(), item.reasons.clone(), item.failures, subject)
+    }
+}
+
+/// A reconcile that read what it must not has failed, whatever it returned.
+fn checked(cx: &Context, next: Next) -> Result<Next, Error> {
+    match cx.misuse() {
+        Some(misuse) => Err(Error::terminal(misuse)),
+        None => Ok(next),
+    }
+}
+
+/// The words of a panic.
+fn said(panic: &(dyn std::any::Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("without words")
+}
