@@ -6,17 +6,19 @@ use std::sync::Arc;
 use rusqlite::{Connection, ErrorCode, TransactionBehavior, params};
 
 use super::batch::Batch;
+use super::checkpoint::{self, Checkpointer};
 use super::lock::Lock;
 use super::open::{code, number};
 use super::write::WriteError;
 use crate::object::{Change, Revision};
 use crate::watch::Event;
 
-/// Pages in the write-ahead log from which on it is worth a checkpoint when nobody waits: 4 MiB.
-const CHECKPOINT_WHEN_IDLE: i64 = 1024;
+/// Pages in the write-ahead log from which on it is worth a checkpoint beside the writer: 4 MiB.
+const CHECKPOINT_BESIDE: i64 = 1024;
 
-/// Pages in the write-ahead log from which on it is checkpointed even if writes wait: 64 MiB.
-const CHECKPOINT_ALWAYS: i64 = 16 * 1024;
+/// Length of the write-ahead log from which on the writer moves the rest itself, so that the log can
+/// start over: 32 MiB.
+const CHECKPOINT_MYSELF: i64 = 8 * 1024;
 
 /// Free pages from which on the file is made smaller, some at a time: 16 MiB.
 const SHRINK_FROM: i64 = 4096;
@@ -25,6 +27,7 @@ const SHRINK_FROM: i64 = 4096;
 #[derive(Debug)]
 pub(super) struct Disk {
     connection: Connection,
+    checkpointer: Checkpointer,
     names: Names,
     _lock: Lock,
 }
@@ -37,8 +40,8 @@ pub(super) enum Waiting {
 }
 
 impl Disk {
-    pub(super) fn new(connection: Connection, lock: Lock, names: Names) -> Disk {
-        Disk { connection, names, _lock: lock }
+    pub(super) fn new(connection: Connection, checkpointer: Checkpointer, names: Names, lock: Lock) -> Disk {
+        Disk { connection, checkpointer, names, _lock: lock }
     }
 
     /// Makes a batch durable, and forgets the history up to the floors. All or nothing: after an
@@ -81,17 +84,16 @@ impl Disk {
         Ok(names)
     }
 
-    /// Moves the write-ahead log into the file, and gives free pages back, when it is time to.
+    /// Has the write-ahead log moved into the file, and gives free pages back, when it is time to.
     pub(super) fn tidy(&self, waiting: Waiting) {
-        let enough = match waiting {
-            Waiting::Nobody => CHECKPOINT_WHEN_IDLE,
-            Waiting::Writers => CHECKPOINT_ALWAYS,
-        };
-        let result = self.pages_to_move().and_then(|pages| {
-            if pages < enough {
+        let result = checkpoint::measure(&self.connection).and_then(|log| {
+            if log.pages >= CHECKPOINT_MYSELF && log.left > 0 {
+                checkpoint::passive(&self.connection)?;
+            } else if log.left >= CHECKPOINT_BESIDE {
+                self.checkpointer.wish();
+            } else {
                 return Ok(());
             }
-            self.checkpoint("PRAGMA wal_checkpoint(PASSIVE)")?;
             match waiting {
                 Waiting::Nobody => self.shrink(),
                 Waiting::Writers => Ok(()),
@@ -103,19 +105,11 @@ impl Disk {
     }
 
     /// Closes the file; what is committed is in it then, and the write-ahead log is empty.
-    pub(super) fn close(self) -> Result<(), WriteError> {
-        let moved = self.checkpoint("PRAGMA wal_checkpoint(TRUNCATE)");
+    pub(super) fn close(mut self) -> Result<(), WriteError> {
+        self.checkpointer.stop();
+        let moved = checkpoint::truncate(&self.connection);
         let closed = self.connection.close().map_err(|(_, error)| error);
         moved.and(closed).map_err(|error| WriteError::Storage(Arc::new(error)))
-    }
-
-    fn pages_to_move(&self) -> rusqlite::Result<i64> {
-        (self.connection.prepare_cached("PRAGMA wal_checkpoint(NOOP)")?)
-            .query_row([], |row| Ok(row.get::<_, i64>(1)? - row.get::<_, i64>(2)?))
-    }
-
-    fn checkpoint(&self, pragma: &str) -> rusqlite::Result<()> {
-        self.connection.query_row(pragma, [], |_| Ok(()))
     }
 
     fn shrink(&self) -> rusqlite::Result<()> {

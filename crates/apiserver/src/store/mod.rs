@@ -21,6 +21,7 @@ use crate::object::{Key, Revision, Stored};
 use crate::watch::{Expired, Subscription};
 
 mod batch;
+mod checkpoint;
 mod disk;
 mod history;
 mod lock;

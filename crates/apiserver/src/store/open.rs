@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, ErrorCode};
 
+use super::checkpoint::Checkpointer;
 use super::disk::{Disk, Names};
 use super::history::History;
 use super::lock::{Holder, Lock};
@@ -134,7 +135,8 @@ pub(super) fn open(path: &Path, options: &StoreOptions) -> Result<(Disk, State),
         LoadError::Damaged(what) => OpenError::Damaged { path: path.to_owned(), what },
     })?;
     let state = State::restore(options.history.clone(), revision, collections);
-    Ok((Disk::new(connection, lock, names), state))
+    let checkpointer = Checkpointer::start(path).map_err(failed)?;
+    Ok((Disk::new(connection, checkpointer, names, lock), state))
 }
 
 /// Makes the file if need be, readable by its owner alone: it will hold secrets.
