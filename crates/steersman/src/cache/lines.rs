@@ -1,22 +1,22 @@
 //! Splits the body of a watch into its lines.
 
 use bytes::{Buf, Bytes, BytesMut};
+use http_body::Body;
 use http_body_util::BodyExt;
-use kube::client::Body;
 
 /// No object that a server accepts comes near this; a longer line is a broken stream.
 const LONGEST: usize = 64 << 20;
 
 /// The lines of a streaming body.
-pub(super) struct Lines {
-    body: Body,
+pub(super) struct Lines<B> {
+    body: B,
     buffer: BytesMut,
     /// How much of the buffer is known to hold no line end.
     searched: usize,
 }
 
-impl Lines {
-    pub(super) fn new(body: Body) -> Self {
+impl<B: Body<Data = Bytes, Error = kube::Error> + Unpin> Lines<B> {
+    pub(super) fn new(body: B) -> Self {
         Self { body, buffer: BytesMut::new(), searched: 0 }
     }
 
@@ -58,8 +58,6 @@ impl Lines {
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
-
     use futures::stream;
     use http_body::Frame;
     use http_body_util::StreamBody;
@@ -67,9 +65,10 @@ mod tests {
     use super::*;
 
     async fn lines(chunks: &'static [&'static str]) -> Vec<String> {
-        let frames =
-            chunks.iter().map(|chunk| Ok::<_, Infallible>(Frame::data(Bytes::from_static(chunk.as_bytes()))));
-        let mut lines = Lines::new(Body::wrap_body(StreamBody::new(stream::iter(frames))));
+        let frames = chunks
+            .iter()
+            .map(|chunk| Ok::<_, kube::Error>(Frame::data(Bytes::from_static(chunk.as_bytes()))));
+        let mut lines = Lines::new(StreamBody::new(stream::iter(frames)));
         let mut found = Vec::new();
         while let Some(line) = lines.next().await.expect("a line") {
             found.push(String::from_utf8_lossy(&line).into_owned());
