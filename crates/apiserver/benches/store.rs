@@ -25,15 +25,15 @@ async fn main() -> Outcome<()> {
     println!("{:<28}{:>12}{:>12}{:>12}", "", "per second", "p50 ms", "p99 ms");
     for writers in [1, 32, 256] {
         let store = open(&folder, &format!("create-{writers}"))?;
-        writes(&format!("sqlite create, {writers} writers"), &store, writers, Kind::Create).await?;
+        writes(&format!("sqlite create, writers: {writers}"), &store, writers, Kind::Create).await?;
         store.close().await?;
         let store = open(&folder, &format!("update-{writers}"))?;
-        writes(&format!("sqlite update, {writers} writers"), &store, writers, Kind::Update).await?;
+        writes(&format!("sqlite update, writers: {writers}"), &store, writers, Kind::Update).await?;
         store.close().await?;
     }
     let store = Store::memory(StoreOptions::default());
-    writes("memory create, 1 writer", &store, 1, Kind::Create).await?;
-    writes("memory create, 32 writers", &store, 32, Kind::Create).await?;
+    writes("memory create, writers: 1", &store, 1, Kind::Create).await?;
+    writes("memory create, writers: 32", &store, 32, Kind::Create).await?;
     let store = Store::memory(StoreOptions::default());
     watchers(&store, 100).await?;
     cold_start(&folder).await
@@ -143,7 +143,7 @@ async fn watchers(store: &Store, count: usize) -> Outcome<()> {
     }
     tasks.join_all().await.into_iter().collect::<Result<(), String>>()?;
     let rate = events as f64 * count as f64 / start.elapsed().as_secs_f64();
-    println!("{:<28}{rate:>12.0}", format!("memory fan-out, {count} watchers"));
+    println!("{:<28}{rate:>12.0}", format!("memory fan-out, watchers: {count}"));
     Ok(())
 }
 

@@ -11,8 +11,8 @@ use bytes::Bytes;
 mod header;
 mod scan;
 
-pub use header::{Header, HeaderError, Owner};
 pub(crate) use header::Layout;
+pub use header::{Header, HeaderError, Label, Owner};
 
 /// The number of a write: consecutive, never reused, and the `resourceVersion` of clients.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -53,7 +53,11 @@ pub struct Key {
 
 impl Key {
     /// A key from its three parts.
-    pub fn new(storage: impl Into<Arc<str>>, namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>) -> Key {
+    pub fn new(
+        storage: impl Into<Arc<str>>,
+        namespace: impl Into<Arc<str>>,
+        name: impl Into<Arc<str>>,
+    ) -> Key {
         Key { storage: storage.into(), namespace: namespace.into(), name: name.into() }
     }
 }
@@ -122,7 +126,14 @@ impl Stored {
         frame.extend_from_slice(closing);
         let frame = Bytes::from(frame);
         let bytes = frame.slice(opening.len()..opening.len() + length);
-        Stored { key: version.key, revision: version.revision, created: version.created, bytes, header, frame }
+        Stored {
+            key: version.key,
+            revision: version.revision,
+            created: version.created,
+            bytes,
+            header,
+            frame,
+        }
     }
 }
 
@@ -151,7 +162,12 @@ mod tests {
     use super::*;
 
     fn version(change: Change) -> Version {
-        Version { key: Key::new("pods", "default", "a"), revision: Revision(12), created: Revision(7), change }
+        Version {
+            key: Key::new("pods", "default", "a"),
+            revision: Revision(12),
+            created: Revision(7),
+            change,
+        }
     }
 
     fn spliced(bytes: &str) -> String {
@@ -176,13 +192,19 @@ mod tests {
             spliced(r#"{"metadata":{"name":"a","resourceVersion":"1","uid":"u"}}"#),
             r#"{"metadata":{"name":"a","resourceVersion":"12","uid":"u"}}"#
         );
-        assert_eq!(spliced(r#"{"metadata":{"resourceVersion":null}}"#), r#"{"metadata":{"resourceVersion":"12"}}"#);
+        assert_eq!(
+            spliced(r#"{"metadata":{"resourceVersion":null}}"#),
+            r#"{"metadata":{"resourceVersion":"12"}}"#
+        );
     }
 
     #[test]
     fn the_frame_of_a_watch_shares_its_memory_with_the_object() {
         let stored = Stored::load(version(Change::Deleted), br#"{"metadata":{}}"#).expect("well-formed");
-        assert_eq!(stored.frame().as_ref(), b"{\"type\":\"DELETED\",\"object\":{\"metadata\":{}}}\n".as_slice());
+        assert_eq!(
+            stored.frame().as_ref(),
+            b"{\"type\":\"DELETED\",\"object\":{\"metadata\":{}}}\n".as_slice()
+        );
         let offset = stored.bytes.as_ptr() as usize - stored.frame().as_ptr() as usize;
         assert_eq!(offset, b"{\"type\":\"DELETED\",\"object\":".len());
     }

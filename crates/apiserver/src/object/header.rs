@@ -16,12 +16,15 @@ pub struct Header {
     /// `metadata.deletionTimestamp`: there while the object waits for its finalizers.
     pub deletion_timestamp: Option<Box<str>>,
     /// `metadata.labels`, sorted by name.
-    pub labels: Box<[(Box<str>, Box<str>)]>,
+    pub labels: Box<[Label]>,
     /// `metadata.ownerReferences`.
     pub owners: Box<[Owner]>,
     /// `metadata.finalizers`.
     pub finalizers: Box<[Box<str>]>,
 }
+
+/// A label: its name and its value.
+pub type Label = (Box<str>, Box<str>);
 
 /// One owner of an object.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -186,8 +189,8 @@ fn boolean(cursor: &mut Cursor<'_>) -> Result<bool, HeaderError> {
     Ok(cursor.scalar_or_skip()? == Some(b"true".as_slice()))
 }
 
-fn labels(cursor: &mut Cursor<'_>) -> Result<Box<[(Box<str>, Box<str>)]>, HeaderError> {
-    let mut labels: Vec<(Box<str>, Box<str>)> = Vec::new();
+fn labels(cursor: &mut Cursor<'_>) -> Result<Box<[Label]>, HeaderError> {
+    let mut labels: Vec<Label> = Vec::new();
     if cursor.peek() != Some(b'{') {
         cursor.skip()?;
         return Ok(Box::default());

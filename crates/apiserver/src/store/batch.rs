@@ -38,6 +38,11 @@ impl Batch {
         &self.events
     }
 
+    /// The writes, in revision order, to keep.
+    pub(super) fn into_events(self) -> Vec<Arc<Event>> {
+        self.events
+    }
+
     /// Checks a write and gives it the next revision.
     pub(super) fn admit(&mut self, state: &State, write: Prepared) -> Result<Arc<Event>, WriteError> {
         if let Some(fence) = &write.fence {

@@ -47,6 +47,25 @@ use write::Prepared;
 use writer::Writer;
 
 /// The objects of one API server. Cheap to clone; the last clone that goes closes it.
+///
+/// ```
+/// use steersman_apiserver::object::Key;
+/// use steersman_apiserver::store::{Operation, Store, StoreOptions, Write};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let store = Store::memory(StoreOptions::default());
+/// let mut watch = store.watch("pods", Some("default"), store.revision())?;
+///
+/// let key = Key::new("pods", "default", "web");
+/// let bytes = br#"{"kind":"Pod","metadata":{"name":"web","namespace":"default"}}"#.to_vec();
+/// let stored = store.write(Write { key: key.clone(), operation: Operation::Create, bytes, fence: None }).await?;
+///
+/// assert_eq!(store.get(&key).map(|pod| pod.revision), Some(stored.revision));
+/// assert_eq!(watch.next().await.expect("open")?.revision(), stored.revision);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, Clone)]
 pub struct Store {
     inner: Arc<Inner>,
@@ -73,9 +92,10 @@ impl Store {
     /// When another process has it open, when it is not ours or of a newer format, and when it
     /// cannot be read or written.
     pub fn sqlite(path: &Path, options: StoreOptions) -> Result<Store, OpenError> {
-        let (disk, state) = open::open(path, &options)?;
+        let queue = options.queue;
+        let (disk, state) = open::open(path, options)?;
         let shared = Arc::new(Shared::new(state));
-        let writer = Writer::start(disk, Arc::clone(&shared), &options).map_err(OpenError::Thread)?;
+        let writer = Writer::start(disk, Arc::clone(&shared), queue).map_err(OpenError::Thread)?;
         Ok(Store { inner: Arc::new(Inner { shared, writer: Some(writer) }) })
     }
 

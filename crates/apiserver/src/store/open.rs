@@ -120,7 +120,7 @@ pub enum OpenError {
 }
 
 /// Opens a database and reads it.
-pub(super) fn open(path: &Path, options: &StoreOptions) -> Result<(Disk, State), OpenError> {
+pub(super) fn open(path: &Path, options: StoreOptions) -> Result<(Disk, State), OpenError> {
     let lock = Lock::take(path)?;
     make_private(path).map_err(|source| OpenError::Unusable { path: path.to_owned(), source })?;
     let failed = |source: rusqlite::Error| match source.sqlite_error_code() {
@@ -129,12 +129,12 @@ pub(super) fn open(path: &Path, options: &StoreOptions) -> Result<(Disk, State),
     };
     let mut connection = Connection::open(path).map_err(failed)?;
     check_format(&connection, path).map_err(failed)??;
-    prepare(&mut connection, options).map_err(failed)?;
+    prepare(&mut connection, options.file_limit).map_err(failed)?;
     let Loaded { names, revision, collections } = load(&connection).map_err(|error| match error {
         LoadError::Sqlite(source) => failed(source),
         LoadError::Damaged(what) => OpenError::Damaged { path: path.to_owned(), what },
     })?;
-    let state = State::restore(options.history.clone(), revision, collections);
+    let state = State::restore(options.history, revision, collections);
     let checkpointer = Checkpointer::start(path).map_err(failed)?;
     Ok((Disk::new(connection, checkpointer, names, lock), state))
 }
@@ -165,7 +165,7 @@ fn check_format(connection: &Connection, path: &Path) -> rusqlite::Result<Result
     })
 }
 
-fn prepare(connection: &mut Connection, options: &StoreOptions) -> rusqlite::Result<()> {
+fn prepare(connection: &mut Connection, file_limit: Option<u64>) -> rusqlite::Result<()> {
     connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
     connection.pragma_update(None, "journal_mode", "WAL")?;
     connection.pragma_update(None, "synchronous", "FULL")?;
@@ -173,7 +173,7 @@ fn prepare(connection: &mut Connection, options: &StoreOptions) -> rusqlite::Res
     connection.pragma_update(None, "wal_autocheckpoint", 0)?;
     connection.pragma_update(None, "journal_size_limit", 16 << 20)?;
     connection.pragma_update(None, "cache_size", -8192)?;
-    if let Some(limit) = options.file_limit {
+    if let Some(limit) = file_limit {
         let page = pragma(connection, "page_size")?.max(1);
         let pages = i64::try_from(limit).unwrap_or(i64::MAX) / page;
         connection.pragma_update_and_check(None, "max_page_count", pages.max(1), |_| Ok(()))?;

@@ -155,7 +155,7 @@ impl State {
     pub(super) fn publish(&mut self, batch: Batch) -> Vec<watch::Sender<()>> {
         self.revision = batch.revision();
         let mut touched: Vec<Arc<str>> = Vec::new();
-        for event in batch.events() {
+        for event in batch.into_events() {
             let key = &event.object.key;
             let collection = match self.collections.get_mut(&key.storage) {
                 Some(collection) => collection,
@@ -169,12 +169,12 @@ impl State {
                     collection.objects.remove_mut(key);
                 }
             }
-            let before = collection.history.bytes();
-            collection.history.push(Arc::clone(event));
-            self.history_bytes += collection.history.bytes() - before;
             if !touched.contains(&key.storage) {
                 touched.push(Arc::clone(&key.storage));
             }
+            let before = collection.history.bytes();
+            collection.history.push(event);
+            self.history_bytes += collection.history.bytes() - before;
         }
         touched.iter().for_each(|storage| self.trim(storage));
         touched.iter().filter_map(|storage| self.collections.get(storage)?.bell.clone()).collect()

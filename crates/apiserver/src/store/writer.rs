@@ -8,7 +8,6 @@ use tokio::sync::{mpsc, oneshot};
 use super::Shared;
 use super::batch::Batch;
 use super::disk::{Disk, Waiting};
-use super::options::StoreOptions;
 use super::write::{Prepared, WriteError};
 use crate::object::Stored;
 
@@ -37,8 +36,8 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn start(disk: Disk, shared: Arc<Shared>, options: &StoreOptions) -> std::io::Result<Writer> {
-        let (queue, requests) = mpsc::channel(options.queue.max(1));
+    pub(super) fn start(disk: Disk, shared: Arc<Shared>, queue: usize) -> std::io::Result<Writer> {
+        let (queue, requests) = mpsc::channel(queue.max(1));
         let work = Work { disk, shared, requests };
         let thread = std::thread::Builder::new().name("store-writer".into()).spawn(move || work.run())?;
         Ok(Writer { queue: Some(queue), thread: Some(thread) })

@@ -10,7 +10,7 @@ fn text(value: &Value, name: &str) -> Option<Box<str>> {
 /// The same header, read the slow way.
 fn expected(object: &Value) -> Header {
     let metadata = &object["metadata"];
-    let mut labels: Vec<(Box<str>, Box<str>)> = metadata["labels"]
+    let mut labels: Vec<Label> = metadata["labels"]
         .as_object()
         .into_iter()
         .flatten()

@@ -166,9 +166,17 @@ fn check_list(
     Ok(())
 }
 
+/// Whether writes may fail because the disk is full.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Disk {
+    Small,
+    Ample,
+}
+
 /// The store under test, and how to open it again where it can be.
 struct Subject {
     store: Store,
+    disk: Disk,
     reopen: Option<Box<dyn Fn() -> Store>>,
 }
 
@@ -176,10 +184,14 @@ async fn run(mut subject: Subject, steps: Vec<Step>) -> Result<(), TestCaseError
     let mut model = Model::default();
     let mut watchers: Vec<Watcher> = Vec::new();
     for (number, step) in steps.into_iter().enumerate() {
-        let payload = format!("payload {number}");
+        // Some large, so that a disk that fills up still takes small writes after it refused one.
+        let payload = format!("payload {number} {}", "x".repeat(number % 3 * 2_000));
         match step {
             Step::Create(index) => {
                 let result = create(&subject.store, &key(index), &payload).await;
+                if subject.disk == Disk::Small && matches!(result, Err(WriteError::Full)) {
+                    continue;
+                }
                 let exists = model.state(model.revision()).contains_key(&key(index));
                 prop_assert_eq!(matches!(result, Err(WriteError::Exists)), exists);
                 prop_assert_eq!(result.is_ok(), !exists);
@@ -202,6 +214,7 @@ async fn run(mut subject: Subject, steps: Vec<Step>) -> Result<(), TestCaseError
                     _ => update(&subject.store, &key(index), expected, &payload).await,
                 };
                 match (current, result) {
+                    (_, Err(WriteError::Full)) if subject.disk == Disk::Small => {}
                     (None, Err(WriteError::NotFound)) => {}
                     (Some(current), Err(WriteError::Conflict { current: told })) => {
                         prop_assert_ne!(current, expected);
@@ -278,7 +291,7 @@ proptest! {
 
     #[test]
     fn in_memory_it_does_what_the_model_does(steps in steps(60)) {
-        let subject = Subject { store: Store::memory(options()), reopen: None };
+        let subject = Subject { store: Store::memory(options()), disk: Disk::Ample, reopen: None };
         runtime().block_on(run(subject, steps))?;
     }
 }
@@ -288,10 +301,20 @@ proptest! {
 
     #[test]
     fn on_disk_it_does_what_the_model_does(steps in steps(60)) {
-        let folder = tempfile::tempdir().expect("a folder");
-        let file = folder.path().join("state.db");
-        let open = move || Store::sqlite(&file, options()).expect("opens");
-        let subject = Subject { store: open(), reopen: Some(Box::new(open)) };
-        runtime().block_on(run(subject, steps))?;
+        run_on_disk(Disk::Ample, steps)?;
     }
+
+    #[test]
+    fn on_a_disk_that_fills_up_it_does_what_the_model_does(steps in steps(60)) {
+        run_on_disk(Disk::Small, steps)?;
+    }
+}
+
+fn run_on_disk(disk: Disk, steps: Vec<Step>) -> Result<(), TestCaseError> {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("state.db");
+    let file_limit = (disk == Disk::Small).then_some(80 << 10);
+    let open = move || Store::sqlite(&file, StoreOptions { file_limit, ..options() }).expect("opens");
+    let subject = Subject { store: open(), disk, reopen: Some(Box::new(open)) };
+    runtime().block_on(run(subject, steps))
 }
