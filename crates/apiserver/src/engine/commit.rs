@@ -1,0 +1,106 @@
+//! The last step of every write.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{Answer, Call, DryRun, Engine, Outcome, convert, meta::Meta, view};
+use crate::{
+    object::{Key, Stored},
+    status::Failure,
+    store::{Operation, Write, WriteError},
+    types::Resource,
+};
+
+/// Why a write did not happen.
+pub(super) enum Refused {
+    /// Somebody else wrote in between: try again from what is there now.
+    Stale,
+    /// There is one already.
+    Exists,
+    /// It is not there any more.
+    Gone,
+    /// Anything else.
+    Failed(Failure),
+}
+
+impl Refused {
+    /// The failure that the client sees.
+    pub(super) fn into_failure(self, resource: &Resource, name: &str) -> Failure {
+        match self {
+            Self::Stale => Failure::modified(resource, name),
+            Self::Exists => Failure::already_exists(resource, name),
+            Self::Gone => Failure::not_found(resource, name),
+            Self::Failed(failure) => failure,
+        }
+    }
+}
+
+/// Where an object is kept.
+pub(crate) fn key(resource: &Resource, namespace: &str, name: &str) -> Key {
+    Key { storage: resource.storage.name.clone(), namespace: namespace.into(), name: name.into() }
+}
+
+impl Engine {
+    /// Writes an object, or only says what would have been written.
+    pub(super) async fn commit(&self, call: &Call<'_>, operation: Operation, object: &Value) -> Result<Answer, Refused> {
+        let key = key(call.resource, object.namespace(), object.name());
+        if call.dry_run == DryRun::All {
+            return self.rehearse(&key, &operation, object);
+        }
+        let bytes = super::meta::encode(&convert::to_storage(call.resource, object));
+        let write = Write { key, operation, bytes, fence: call.fence.clone() };
+        match self.store.write(write).await {
+            Ok(stored) => Ok(Answer::Stored(stored)),
+            Err(WriteError::Exists) => Err(Refused::Exists),
+            Err(WriteError::NotFound) => Err(Refused::Gone),
+            Err(WriteError::Conflict { .. }) => Err(Refused::Stale),
+            Err(WriteError::Fenced { .. }) => Err(Refused::Failed(
+                Failure::conflict(call.resource, object.name(), "the writer's lease is held by somebody else now")
+                    .with_cause("Fenced", "the fence of the request does not match the lease", ""),
+            )),
+            Err(other) => Err(Refused::Failed(Failure::internal(other))),
+        }
+    }
+
+    fn rehearse(&self, key: &Key, operation: &Operation, object: &Value) -> Result<Answer, Refused> {
+        let current = self.store.get(key);
+        match (operation, current) {
+            (Operation::Create, Some(_)) => Err(Refused::Exists),
+            (Operation::Create, None) => Ok(Answer::Value(object.clone())),
+            (_, None) => Err(Refused::Gone),
+            (Operation::Update { expected } | Operation::Delete { expected }, Some(stored)) if stored.revision != *expected => {
+                Err(Refused::Stale)
+            }
+            (_, Some(stored)) => {
+                let mut object = object.clone();
+                object.meta_set("resourceVersion", Some(stored.revision.to_string().into()));
+                Ok(Answer::Value(object))
+            }
+        }
+    }
+
+    /// One object, or why not.
+    pub(crate) fn stored(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Arc<Stored>, Failure> {
+        self.store.get(&key(resource, namespace, name)).ok_or_else(|| Failure::not_found(resource, name))
+    }
+
+    /// `GET` of one object.
+    pub(crate) async fn get(&self, call: &Call<'_>) -> Result<Outcome, Failure> {
+        if let Some(revision) = call.query.get("resourceVersion").filter(|text| *text != "0") {
+            let revision = revision
+                .parse()
+                .map_err(|_| Failure::bad_request(format!("the resourceVersion {revision:?} is not a whole number")))?;
+            self.fresh(revision).await?;
+        }
+        self.stored(call.resource, call.object_namespace(), call.name).map(|stored| Outcome::stored(200, stored))
+    }
+
+    /// The tree of an answer.
+    pub(crate) fn value_of(&self, resource: &Resource, answer: Answer) -> Value {
+        match answer {
+            Answer::Stored(stored) => view::value(&self.served.load(), resource, &stored),
+            Answer::Value(value) | Answer::Plain(value) => value,
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! `PUT`, and the way that every change of an existing object takes.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::{
+    Answer, Call, Engine, Outcome,
+    commit::Refused,
+    create::{Ownership, place},
+    meta::Meta,
+    view,
+};
+use crate::{
+    admit::{self, Body, strategy::strategy},
+    apply,
+    object::Stored,
+    schema::FieldError,
+    status::Failure,
+    store::Operation,
+    types::Origin,
+};
+
+/// How often a change is made again from fresh when somebody wrote in between.
+pub(super) const RETRIES: usize = 5;
+
+/// Which side of an object is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Side<'a> {
+    /// All but its status.
+    Main,
+    /// Its status only.
+    Status,
+    /// What another subresource writes, for example `finalize`.
+    Other(&'a str),
+}
+
+impl<'a> Side<'a> {
+    /// From the path's subresource.
+    pub(crate) fn of(subresource: &'a str) -> Self {
+        match subresource {
+            "" => Self::Main,
+            "status" => Self::Status,
+            other => Self::Other(other),
+        }
+    }
+
+    /// The name that `managedFields` uses.
+    pub(crate) fn name(self) -> &'a str {
+        match self {
+            Self::Main => "",
+            Self::Status => "status",
+            Self::Other(name) => name,
+        }
+    }
+}
+
+/// An object as somebody wants it.
+pub(super) struct Wanted {
+    pub(super) object: Value,
+    pub(super) ownership: Ownership,
+}
+
+/// Whether a write may come without a resourceVersion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Unconditional {
+    /// A patch says what to change, so it may.
+    Fine,
+    /// A PUT replaces, so it depends on the resource.
+    AsTheResourceSays,
+}
+
+impl Engine {
+    /// `PUT` of an object or of one side of it.
+    pub(crate) async fn update(&self, call: &Call<'_>, side: Side<'_>, body: Body) -> Result<Outcome, Failure> {
+        let mut object = admit::decode::object(call, body)?;
+        place(call, &mut object)?;
+        let missing = self.store.get(&super::key(call.resource, call.object_namespace(), call.name)).is_none();
+        if missing && side == Side::Main && strategy(call.resource).create_on_update {
+            object.meta_set("resourceVersion", None);
+            object.meta_set("uid", None);
+            return self.create_object(call, object, Ownership::Track).await;
+        }
+        self.change(call, side, Unconditional::AsTheResourceSays, |_| {
+            Ok(Wanted { object: object.clone(), ownership: Ownership::Track })
+        })
+        .await
+    }
+
+    /// Changes an object: asks `wanted` what it should be, given what it is, until nobody wrote in between.
+    pub(super) async fn change(
+        &self,
+        call: &Call<'_>,
+        side: Side<'_>,
+        unconditional: Unconditional,
+        mut wanted: impl FnMut(&Value) -> Result<Wanted, Failure> + Send,
+    ) -> Result<Outcome, Failure> {
+        let resource = call.resource;
+        for _ in 0..=RETRIES {
+            let stored = self.stored(resource, call.object_namespace(), call.name)?;
+            let live = view::value(&self.served.load(), resource, &stored);
+            let Wanted { object, ownership } = wanted(&live)?;
+            let insists = check_preconditions(call, unconditional, &object, &live)?;
+            let mut object = object;
+            let reserved = self.prepare_changed(call, side, &mut object, &live, ownership)?;
+            if same(&object, &live) {
+                return Ok(Outcome::stored(200, stored));
+            }
+            match self.commit_change(call, &stored, &object).await {
+                Ok(answer) => {
+                    reserved.keep(call.dry_run);
+                    return Ok(Outcome { code: 200, answer });
+                }
+                Err(Refused::Stale) if !insists => {}
+                Err(refused) => return Err(refused.into_failure(resource, call.name)),
+            }
+        }
+        Err(Failure::modified(resource, call.name))
+    }
+
+    /// Fills in, defaults and checks a changed object.
+    fn prepare_changed<'e>(
+        &'e self,
+        call: &Call<'_>,
+        side: Side<'_>,
+        object: &mut Value,
+        live: &Value,
+        ownership: Ownership,
+    ) -> Result<admit::addresses::Reserved<'e>, Failure> {
+        let resource = call.resource;
+        for field in ["uid", "creationTimestamp", "generation", "selfLink", "resourceVersion"] {
+            object.meta_set(field, live.meta_get(field).cloned());
+        }
+        // Clients that leave these out mean no harm; others are refused by validation.
+        for field in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
+            if object.meta_get(field).is_none() {
+                object.meta_set(field, live.meta_get(field).cloned());
+            }
+        }
+        admit::defaults::apply(resource, object);
+        if ownership == Ownership::Track {
+            self.track(call, side.name(), Some(live), object);
+        }
+        keep_other_side(resource, side, object, live);
+        admit::prepare::update(self, call, side, object, live)?;
+        let reserved = self.addresses.assign(call, object, Some(live))?;
+        if strategy(resource).generation && side != Side::Status && wants_differ(resource, object, live) {
+            object.meta_set("generation", Some((live.generation() + 1).into()));
+        }
+        apply::keep_times(live, object);
+        admit::check(call, object, Some(live), side.name(), &self.options)?;
+        Ok(reserved)
+    }
+
+    /// Writes a changed object; one that only waited for its last finalizer goes.
+    async fn commit_change(&self, call: &Call<'_>, stored: &Arc<Stored>, object: &Value) -> Result<Answer, Refused> {
+        let expected = stored.revision;
+        if super::delete::is_finished(call.resource, object) {
+            self.addresses.release(call.resource, object, call.dry_run);
+            return self.commit(call, Operation::Delete { expected }, object).await;
+        }
+        self.commit(call, Operation::Update { expected }, object).await
+    }
+}
+
+/// Whether the object is what the client thinks it is. Answers whether it named a version.
+fn check_preconditions(call: &Call<'_>, unconditional: Unconditional, object: &Value, live: &Value) -> Result<bool, Failure> {
+    let resource = call.resource;
+    let uid = object.uid();
+    if !uid.is_empty() && uid != live.uid() {
+        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", live.uid());
+        return Err(Failure::conflict(resource, call.name, &why));
+    }
+    let version = object.resource_version();
+    if version.is_empty() || version == "0" {
+        if unconditional == Unconditional::AsTheResourceSays && !strategy(resource).unconditional_update {
+            let error = FieldError::invalid("metadata.resourceVersion", 0, "must be specified for an update");
+            return Err(Failure::invalid(&resource.group, &resource.kind, call.name, &[error]));
+        }
+        return Ok(false);
+    }
+    if version != live.resource_version() {
+        return Err(Failure::modified(resource, call.name));
+    }
+    Ok(unconditional == Unconditional::AsTheResourceSays)
+}
+
+/// Takes from the live object what this side does not write.
+fn keep_other_side(resource: &crate::types::Resource, side: Side<'_>, object: &mut Value, live: &Value) {
+    let copy = |object: &mut Value, field: &str| match live.get(field) {
+        Some(value) => {
+            super::meta::object_mut(object).insert(field.to_owned(), value.clone());
+        }
+        None => {
+            super::meta::object_mut(object).remove(field);
+        }
+    };
+    match side {
+        Side::Main if resource.has_status() => copy(object, "status"),
+        Side::Main | Side::Other(_) => {}
+        Side::Status => {
+            let fields: Vec<String> = live
+                .as_object()
+                .into_iter()
+                .chain(object.as_object())
+                .flat_map(|map| map.keys().cloned())
+                .filter(|field| field != "status" && field != "metadata")
+                .collect();
+            fields.iter().for_each(|field| copy(object, field));
+            let kept: &[&str] = match resource.origin {
+                Origin::Custom { .. } => &["labels", "annotations", "finalizers", "ownerReferences"],
+                Origin::BuiltIn if &*resource.group == "apps" => &["labels", "ownerReferences"],
+                Origin::BuiltIn => &["ownerReferences"],
+            };
+            for field in kept {
+                object.meta_set(field, live.meta_get(field).cloned());
+            }
+        }
+    }
+}
+
+/// Whether two versions differ in what is wanted, which is all but metadata and a status that is written apart.
+fn wants_differ(resource: &crate::types::Resource, new: &Value, old: &Value) -> bool {
+    let apart = resource.has_status();
+    let wants = |object: &Value| -> Vec<(String, Value)> {
+        object
+            .as_object()
+            .into_iter()
+            .flatten()
+            .filter(|(key, _)| *key != "metadata" && !(apart && *key == "status"))
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .collect()
+    };
+    wants(new) != wants(old)
+}
+
+/// Whether a write would change nothing.
+fn same(new: &Value, old: &Value) -> bool {
+    new == old
+}

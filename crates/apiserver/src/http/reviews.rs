@@ -1,0 +1,96 @@
+//! Resources that are questions: who am I, may I, whose token is this.
+
+use serde_json::{Value, json};
+
+use crate::{
+    engine::{Call, Engine, Outcome, api_version, meta::{Meta, time_text}},
+    schema::FieldError,
+    server::User,
+    status::Failure,
+};
+
+/// Answers a review; nothing when the resource holds objects.
+pub(super) fn answer(engine: &Engine, call: &Call<'_>, body: &Value) -> Result<Option<Outcome>, Failure> {
+    let status = match (&*call.resource.group, &*call.resource.plural) {
+        ("authorization.k8s.io", "selfsubjectaccessreviews") => access(call.user),
+        ("authorization.k8s.io", "subjectaccessreviews" | "localsubjectaccessreviews") => access(&subject(body)?),
+        ("authorization.k8s.io", "selfsubjectrulesreviews") => rules(call.user),
+        ("authentication.k8s.io", "selfsubjectreviews") => {
+            json!({"userInfo": {"username": call.user.name, "groups": call.user.groups}})
+        }
+        ("authentication.k8s.io", "tokenreviews") => token_status(engine, body),
+        _ => return Ok(None),
+    };
+    let mut review = body.clone();
+    if !review.is_object() {
+        return Err(Failure::bad_request("the body must be a review"));
+    }
+    review["apiVersion"] = api_version(call.resource).into();
+    review["kind"] = (&*call.resource.kind).into();
+    if review.get("metadata").is_none() {
+        review["metadata"] = json!({});
+    }
+    review["status"] = status;
+    Ok(Some(Outcome::review(review)))
+}
+
+/// Roles are not enforced yet: whoever is known may do everything.
+fn access(user: &User) -> Value {
+    let known = user.groups.iter().any(|group| group == "system:authenticated" || group == "system:masters");
+    if known {
+        json!({"allowed": true, "reason": "roles are not enforced by this server yet"})
+    } else {
+        json!({"allowed": false})
+    }
+}
+
+fn subject(body: &Value) -> Result<User, Failure> {
+    let spec = &body["spec"];
+    let name = spec["user"].as_str().unwrap_or_default();
+    let groups: Vec<String> = spec["groups"].as_array().into_iter().flatten().filter_map(Value::as_str).map(ToOwned::to_owned).collect();
+    if name.is_empty() && groups.is_empty() {
+        let error = FieldError::invalid("spec.user", name, "at least one of user or group must be specified");
+        return Err(Failure::invalid("authorization.k8s.io", "SubjectAccessReview", "", &[error]));
+    }
+    Ok(User { name: name.to_owned(), groups })
+}
+
+fn rules(user: &User) -> Value {
+    let _ = user;
+    json!({
+        "incomplete": false,
+        "resourceRules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}],
+        "nonResourceRules": [{"verbs": ["*"], "nonResourceURLs": ["*"]}],
+    })
+}
+
+fn token_status(engine: &Engine, body: &Value) -> Value {
+    let token = body["spec"]["token"].as_str().unwrap_or_default();
+    match engine.options.authenticator.as_ref().and_then(|authenticator| authenticator.token(token, (engine.options.clock)())) {
+        Some(user) => json!({"authenticated": true, "user": {"username": user.name, "groups": user.groups}}),
+        None => json!({"user": {}, "error": "[invalid bearer token]"}),
+    }
+}
+
+/// `POST serviceaccounts/<name>/token`: a token for a service account.
+pub(super) fn token(engine: &Engine, call: &Call<'_>, body: &Value) -> Result<Outcome, Failure> {
+    let stored = engine.stored(call.resource, call.object_namespace(), call.name)?;
+    let authenticator = engine
+        .options
+        .authenticator
+        .as_ref()
+        .ok_or_else(|| Failure::unavailable("this server was started without an authority, so it cannot issue tokens"))?;
+    let seconds = body["spec"]["expirationSeconds"].as_i64().unwrap_or(3600).clamp(600, 1 << 32);
+    let now = (engine.options.clock)();
+    let expires = now.checked_add(jiff::SignedDuration::from_secs(seconds)).unwrap_or(now);
+    let user = format!("system:serviceaccount:{}:{}", call.object_namespace(), call.name);
+    let token = authenticator.issue_token(&user, &stored.header.uid, now, expires);
+    let mut request = body.clone();
+    request["apiVersion"] = "authentication.k8s.io/v1".into();
+    request["kind"] = "TokenRequest".into();
+    request.meta_set("name", Some(call.name.into()));
+    request.meta_set("namespace", Some(call.object_namespace().into()));
+    request["spec"]["expirationSeconds"] = seconds.into();
+    request["status"] = json!({"token": token, "expirationTimestamp": time_text(expires)});
+    Ok(Outcome::review(request))
+}
