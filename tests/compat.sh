@@ -25,8 +25,16 @@ fi
 folder=$(mktemp -d)
 "$steer" up --data-dir "$folder/state" --api-port 0 --http-port 0 >"$folder/log" 2>&1 &
 server=$!
+# Not SIGINT: a shell makes its background processes deaf to it.
 stop() {
-  kill -INT "$server" 2>/dev/null || true
+  kill -TERM "$server" 2>/dev/null || true
+  for _ in $(seq 200); do
+    kill -0 "$server" 2>/dev/null || break
+    sleep 0.1
+  done
+  if kill -KILL "$server" 2>/dev/null; then
+    echo "compat: steer up did not stop within 20 s and was killed" >&2
+  fi
   wait "$server" 2>/dev/null || true
   rm -rf "$folder"
 }
