@@ -58,11 +58,6 @@ pub(crate) fn milli(quantity: &Quantity) -> Option<Milli> {
     Some(Milli(sign * scaled.checked_add(divisor - 1)?.div_euclid(divisor)))
 }
 
-/// Writes an amount the way people read it: whole units, thousandths only when there are some.
-pub(crate) fn show(Milli(amount): Milli) -> String {
-    if amount % 1_000 == 0 { (amount / 1_000).to_string() } else { format!("{amount}m") }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -237,17 +237,11 @@ impl Report {
     }
 }
 
-/// The condition a Deployment shows when its ReplicaSet could not be created.
-pub(super) fn creation_failed(
-    deployment: &Deployment,
-    name: &str,
-    error: &dyn std::error::Error,
-    now: Timestamp,
-) -> DeploymentStatus {
+/// The status of a Deployment whose ReplicaSet could not be created.
+pub(super) fn creation_failed(deployment: &Deployment, message: &str, now: Timestamp) -> DeploymentStatus {
     let mut report = Report::new(deployment, now);
     if report.deadline.is_some() {
-        let message = format!("Failed to create new replica set \"{name}\": {error}");
-        report.set(PROGRESSING, "False", "ReplicaSetCreateError", message);
+        report.set(PROGRESSING, "False", "ReplicaSetCreateError", message.into());
     }
     DeploymentStatus { conditions: Some(report.conditions), ..report.before }
 }

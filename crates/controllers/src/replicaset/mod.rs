@@ -1,2 +1,174 @@
-//! x
+//! ReplicaSets: keep a number of equal pods running.
+
 mod plan;
+
+use crate::owner::{controller_of, controller_reference};
+use futures::future::join_all;
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::Patch;
+use kube::core::{Selector, SelectorExt};
+use kube::{Api, ResourceExt};
+use plan::{Action, Sorted};
+use serde_json::json;
+use std::sync::Arc;
+use std::time::Duration;
+use steersman::cache::Cache;
+use steersman::{Context, Controller, Error, EventType, Key, Outcome, Reconciler};
+
+/// Keeps the pods of ReplicaSets at their number.
+#[derive(Debug)]
+pub(crate) struct ReplicaSets;
+
+/// The controller that runs ReplicaSets.
+pub(crate) fn controller() -> Controller<ReplicaSets> {
+    Controller::new("replicaset-controller", ReplicaSets)
+        .owns::<Pod>()
+        .watches::<Pod>(adopters)
+        .concurrency(8)
+}
+
+/// The ReplicaSets that may want to adopt a pod that nobody controls.
+fn adopters(pod: &Pod, cache: &Cache) -> Vec<Key> {
+    if controller_of(&pod.metadata).is_some() || pod.labels().is_empty() {
+        return Vec::new();
+    }
+    let sets = cache.view::<ReplicaSet>().list_in(&pod.namespace().unwrap_or_default());
+    sets.iter()
+        .filter(|set| selector(set).is_some_and(|selector| selector.matches(pod.labels())))
+        .map(|set| Key::of(&**set))
+        .collect()
+}
+
+/// The selector of a ReplicaSet; one that selects everything or is invalid selects nothing.
+fn selector(set: &ReplicaSet) -> Option<Selector> {
+    let selector: Selector = set.spec.as_ref()?.selector.clone().try_into().ok()?;
+    (!selector.selects_all()).then_some(selector)
+}
+
+impl Reconciler for ReplicaSets {
+    type Object = ReplicaSet;
+
+    async fn reconcile(&self, set: Arc<ReplicaSet>, cx: &Context) -> Result<Outcome, Error> {
+        let Some(selector) = selector(&set) else {
+            return Err(Error::terminal("spec.selector selects no pods in particular; give it labels to match"));
+        };
+        let sorted = plan::sort(&set, &selector, candidates(&set, cx));
+        let actions = plan::plan(&set, &sorted);
+        let more = plan::is_burst(&actions);
+        let mut failure = None;
+        for action in actions {
+            if let Err(error) = act(&set, action, cx).await {
+                failure = Some(error);
+                break;
+            }
+        }
+        // Looked up again: what was just created or deleted is to be reported.
+        let sorted: Sorted = plan::sort(&set, &selector, candidates(&set, cx));
+        let said = failure.as_ref().map(ToString::to_string);
+        let (status, next) = plan::report(&set, &sorted, said.as_deref(), cx.now());
+        cx.apply_status(&status).await?;
+        match (failure, next) {
+            (Some(error), _) => Err(error),
+            (None, _) if more => Ok(Outcome::Requeue("more pods than one burst")),
+            (None, Some(left)) => {
+                let left = Duration::try_from(left).unwrap_or_default() + Duration::from_millis(1);
+                Ok(Outcome::RequeueAfter(left, "a pod becomes available"))
+            }
+            (None, None) => Ok(Outcome::Done),
+        }
+    }
+}
+
+/// The pods a ReplicaSet could care for: its own, and those nobody controls.
+fn candidates(set: &ReplicaSet, cx: &Context) -> Vec<Arc<Pod>> {
+    let pods = cx.cache::<Pod>();
+    let mut found = pods.owned_by(&set.uid().unwrap_or_default());
+    let orphans = pods.list_where(&set.namespace().unwrap_or_default(), |header| {
+        !header.deleting && !header.owners().iter().any(|owner| owner.controller == Some(true))
+    });
+    found.extend(orphans);
+    found
+}
+
+async fn act(set: &ReplicaSet, action: Action, cx: &Context) -> Result<(), Error> {
+    match action {
+        Action::Adopt(pod) => adopt(set, &pod, cx).await,
+        Action::Release(pod) => release(set, &pod, cx).await,
+        Action::Create(count) => create(set, count, cx).await,
+        Action::Delete(pod) => {
+            let deleted = cx.delete(&*pod).await;
+            match &deleted {
+                Ok(()) => cx.event(EventType::Normal, "SuccessfulDelete", format!("Deleted pod: {}", pod.name_any())),
+                Err(error) => {
+                    cx.event(EventType::Warning, "FailedDelete", format!("Error deleting: {error}"));
+                }
+            }
+            deleted
+        }
+    }
+}
+
+/// Creates pods, one at first and twice as many each time it goes well: when the first is
+/// refused, by a quota for instance, the others are not even tried.
+async fn create(set: &ReplicaSet, count: usize, cx: &Context) -> Result<(), Error> {
+    let pod = plan::pod(set);
+    let mut left = count;
+    let mut batch = 1;
+    while left > 0 {
+        let now = batch.min(left);
+        let results = join_all((0..now).map(|_| cx.create(&pod))).await;
+        for result in results {
+            match result {
+                Ok(pod) => {
+                    cx.event(EventType::Normal, "SuccessfulCreate", format!("Created pod: {}", pod.name_any()));
+                }
+                // Everything in the namespace is about to go; nothing needs to be done.
+                Err(error) if is_namespace_terminating(&error) => return Ok(()),
+                Err(error) => {
+                    cx.event(EventType::Warning, "FailedCreate", format!("Error creating: {error}"));
+                    return Err(error);
+                }
+            }
+        }
+        left -= now;
+        batch *= 2;
+    }
+    Ok(())
+}
+
+/// Whether a write was refused because its namespace is being deleted.
+pub(crate) fn is_namespace_terminating(error: &Error) -> bool {
+    let causes = error.status().and_then(|status| status.details.as_ref()).map(|details| &details.causes);
+    causes.is_some_and(|causes| causes.iter().any(|cause| cause.reason == "NamespaceTerminating"))
+}
+
+/// Becomes the controller of a pod, after making sure that the ReplicaSet is still there: a cached
+/// one may have been deleted with its pods orphaned on purpose.
+async fn adopt(set: &ReplicaSet, pod: &Pod, cx: &Context) -> Result<(), Error> {
+    let sets: Api<ReplicaSet> = Api::namespaced(cx.client().clone(), &set.namespace().unwrap_or_default());
+    let live = sets.get_opt(&set.name_any()).await?;
+    let stays = live.is_some_and(|live| live.uid() == set.uid() && live.metadata.deletion_timestamp.is_none());
+    if !stays {
+        return Ok(());
+    }
+    let mut owners = pod.owner_references().to_vec();
+    owners.push(controller_reference(set));
+    set_owners(pod, &json!(owners), cx).await
+}
+
+async fn release(set: &ReplicaSet, pod: &Pod, cx: &Context) -> Result<(), Error> {
+    let owners = pod.owner_references().iter().filter(|owner| Some(&owner.uid) != set.metadata.uid.as_ref());
+    set_owners(pod, &json!(owners.collect::<Vec<_>>()), cx).await
+}
+
+async fn set_owners(pod: &Pod, owners: &serde_json::Value, cx: &Context) -> Result<(), Error> {
+    let patch = json!({"metadata": {
+        "uid": pod.uid(), "resourceVersion": pod.resource_version(), "ownerReferences": owners}});
+    match cx.patch::<Pod, _>(&Key::of(pod), &Patch::Merge(&patch)).await {
+        // Gone, or another by now.
+        Err(error) if error.has_code(404) => Ok(()),
+        other => other.map(drop),
+    }
+}
+

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Most pods created or deleted in one go; the rest follows in the next.
-pub(super) const BURST: usize = 500;
+const BURST: usize = 500;
 
 /// One write to a pod.
 #[derive(Clone, Debug, PartialEq)]
@@ -77,8 +77,14 @@ pub(super) fn plan(set: &ReplicaSet, sorted: &Sorted) -> Vec<Action> {
     actions
 }
 
+/// Whether a plan was cut to the size of a burst, so that another must follow.
+pub(super) fn is_burst(actions: &[Action]) -> bool {
+    let deletions = actions.iter().filter(|action| matches!(action, Action::Delete(_))).count();
+    deletions >= BURST || actions.contains(&Action::Create(BURST))
+}
+
 /// The size a ReplicaSet should have.
-pub(super) fn wanted(set: &ReplicaSet) -> i32 {
+fn wanted(set: &ReplicaSet) -> i32 {
     set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1)
 }
 

@@ -6,8 +6,9 @@ use k8s_openapi::api::core::v1::{
     Node, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec, ResourceRequirements, Taint, Toleration,
 };
 use kube::ResourceExt;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use steersman::Key;
 
 /// Amounts by resource name, in thousandths.
 type Amounts = BTreeMap<String, Milli>;
@@ -21,29 +22,70 @@ pub(super) enum Decision {
     Wait(String),
 }
 
-/// Chooses a node for a pod: of those that fit the one with the most room left, so that pods
-/// spread. `bound` are all pods that have a node already.
-pub(super) fn decide(pod: &Pod, nodes: &[Arc<Node>], bound: &[Arc<Pod>]) -> Decision {
-    let spec = pod.spec.clone().unwrap_or_default();
-    let wanted = requests(&spec);
-    let mut used: BTreeMap<&str, (Amounts, i64)> = BTreeMap::new();
-    for other in bound.iter().filter(|other| !is_terminal(other)) {
-        let Some(node) = node_name(other) else { continue };
-        let (amounts, count) = used.entry(node).or_default();
-        *count += 1;
-        for (name, amount) in other.spec.as_ref().map(requests).unwrap_or_default() {
-            *amounts.entry(name).or_default() += amount;
+/// What the pods on each node ask for, kept up to date pod by pod.
+#[derive(Debug, Default)]
+pub(super) struct Ledger {
+    pods: HashMap<Key, (String, Amounts)>,
+    nodes: HashMap<String, Taken>,
+}
+
+/// What is taken of a node.
+#[derive(Clone, Debug, Default)]
+struct Taken {
+    amounts: Amounts,
+    pods: i64,
+}
+
+impl Ledger {
+    /// Takes in where a pod is now; one that has finished takes nothing.
+    pub(super) fn record(&mut self, key: &Key, pod: &Pod) {
+        match node_name(pod).filter(|_| !is_terminal(pod)) {
+            Some(node) => self.assign(key, pod, node),
+            None => self.forget(key),
         }
     }
+
+    /// Takes in that a pod goes to a node, before the cache knows.
+    pub(super) fn assign(&mut self, key: &Key, pod: &Pod, node: &str) {
+        self.forget(key);
+        let amounts = pod.spec.as_ref().map(requests).unwrap_or_default();
+        let taken = self.nodes.entry(node.to_owned()).or_default();
+        taken.pods += 1;
+        for (name, amount) in &amounts {
+            *taken.amounts.entry(name.clone()).or_default() += *amount;
+        }
+        self.pods.insert(key.clone(), (node.to_owned(), amounts));
+    }
+
+    /// Takes in that a pod is gone.
+    pub(super) fn forget(&mut self, key: &Key) {
+        let Some((node, amounts)) = self.pods.remove(key) else { return };
+        let Some(taken) = self.nodes.get_mut(&node) else { return };
+        taken.pods -= 1;
+        for (name, Milli(amount)) in amounts {
+            *taken.amounts.entry(name).or_default() += Milli(-amount);
+        }
+        if taken.pods == 0 {
+            self.nodes.remove(&node);
+        }
+    }
+}
+
+/// Chooses a node for a pod: of those that fit the one with the most room left, so that pods
+/// spread.
+pub(super) fn decide(pod: &Pod, nodes: &[Arc<Node>], ledger: &Ledger) -> Decision {
+    let spec = pod.spec.clone().unwrap_or_default();
+    let wanted = requests(&spec);
+    let nothing = Taken::default();
     let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
     let mut best: Option<(i64, String)> = None;
     for node in nodes {
         let name = node.name_any();
-        let (amounts, count) = used.remove(name.as_str()).unwrap_or_default();
-        match unfit(&spec, &wanted, node, &amounts, count) {
+        let taken = ledger.nodes.get(&name).unwrap_or(&nothing);
+        match unfit(&spec, &wanted, node, taken) {
             Some(reason) => *reasons.entry(reason).or_default() += 1,
             None => {
-                let room = room(node, &amounts, count);
+                let room = room(node, taken);
                 if best.as_ref().is_none_or(|(most, _)| room > *most) {
                     best = Some((room, name));
                 }
@@ -65,7 +107,7 @@ fn explain(nodes: usize, reasons: &BTreeMap<String, usize>) -> String {
 }
 
 /// Why a pod does not fit on a node; none when it does.
-fn unfit(spec: &PodSpec, wanted: &Amounts, node: &Node, used: &Amounts, pods: i64) -> Option<String> {
+fn unfit(spec: &PodSpec, wanted: &Amounts, node: &Node, taken: &Taken) -> Option<String> {
     let tolerations = spec.tolerations.as_deref().unwrap_or_default();
     let node_spec = node.spec.as_ref();
     if node_spec.and_then(|spec| spec.unschedulable) == Some(true) {
@@ -92,18 +134,18 @@ fn unfit(spec: &PodSpec, wanted: &Amounts, node: &Node, used: &Amounts, pods: i6
     }
     let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
     let capacity = |name: &str| allocatable.and_then(|all| all.get(name)).and_then(milli);
-    if capacity("pods").is_some_and(|Milli(most)| i128::from(pods + 1) * 1_000 > most) {
+    if capacity("pods").is_some_and(|Milli(most)| i128::from(taken.pods + 1) * 1_000 > most) {
         return Some("Too many pods".into());
     }
     for (name, Milli(amount)) in wanted.iter().filter(|(_, Milli(amount))| *amount > 0) {
-        let Milli(taken) = used.get(name).copied().unwrap_or_default();
+        let Milli(used) = taken.amounts.get(name).copied().unwrap_or_default();
         // A node that says nothing of CPU and memory is taken at its word: it does not count them.
         let most = match capacity(name) {
             Some(Milli(most)) => most,
             None if name == "cpu" || name == "memory" || name == "ephemeral-storage" => continue,
             None => 0,
         };
-        if taken.saturating_add(*amount) > most {
+        if used.saturating_add(*amount) > most {
             return Some(format!("Insufficient {name}"));
         }
     }
@@ -111,15 +153,15 @@ fn unfit(spec: &PodSpec, wanted: &Amounts, node: &Node, used: &Amounts, pods: i6
 }
 
 /// The share of CPU and memory that is left on a node, per mille, for choosing between nodes.
-fn room(node: &Node, used: &Amounts, pods: i64) -> i64 {
+fn room(node: &Node, taken: &Taken) -> i64 {
     let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
     let left = ["cpu", "memory"].iter().map(|name| {
         let most = allocatable.and_then(|all| all.get(*name)).and_then(milli).map_or(0, |amount| amount.0);
-        let taken = used.get(*name).map_or(0, |amount| amount.0);
-        if most <= 0 { 0 } else { i64::try_from((most - taken).max(0) * 1_000 / most).unwrap_or(0) }
+        let used = taken.amounts.get(*name).map_or(0, |amount| amount.0);
+        if most <= 0 { 0 } else { i64::try_from((most - used).max(0) * 1_000 / most).unwrap_or(0) }
     });
     // Pods without requests would all go to one node otherwise.
-    left.sum::<i64>() * 1_000 - pods
+    left.sum::<i64>() * 1_000 - taken.pods
 }
 
 /// What a pod asks for: its containers together, or its greediest init container.
@@ -248,8 +290,16 @@ mod tests {
         Arc::new(pod)
     }
 
+    fn ledger(bound: &[Arc<Pod>]) -> Ledger {
+        let mut ledger = Ledger::default();
+        for (number, pod) in bound.iter().enumerate() {
+            ledger.record(&Key::new("n", &number.to_string()), pod);
+        }
+        ledger
+    }
+
     fn reason(pod: &Pod, nodes: &[Arc<Node>], bound: &[Arc<Pod>]) -> String {
-        match decide(pod, nodes, bound) {
+        match decide(pod, nodes, &ledger(bound)) {
             Decision::Bind(node) => format!("bound to {node}"),
             Decision::Wait(reason) => reason,
         }
@@ -257,7 +307,7 @@ mod tests {
 
     #[test]
     fn a_plain_pod_goes_to_the_only_node() {
-        assert_eq!(decide(&pod(json!({})), &[node("a", |_| {})], &[]), Decision::Bind("a".into()));
+        assert_eq!(decide(&pod(json!({})), &[node("a", |_| {})], &Ledger::default()), Decision::Bind("a".into()));
     }
 
     #[test]
@@ -362,5 +412,21 @@ mod tests {
             "0/3 nodes are available: 2 node(s) didn't match Pod's node affinity/selector, \
              1 node(s) were unschedulable."
         );
+    }
+
+    #[test]
+    fn the_ledger_gives_back_what_a_pod_took() {
+        let mut ledger = Ledger::default();
+        let key = Key::new("n", "p");
+        let big = on("a", cpu("2"));
+        ledger.record(&key, &big);
+        ledger.record(&key, &big);
+        let nodes = [node("a", |_| {})];
+        assert!(matches!(decide(&pod(cpu("1")), &nodes, &ledger), Decision::Wait(_)));
+        let mut finished = (*big).clone();
+        finished.status.get_or_insert_default().phase = Some("Succeeded".into());
+        ledger.record(&key, &finished);
+        assert_eq!(decide(&pod(cpu("2")), &nodes, &ledger), Decision::Bind("a".into()));
+        assert!(ledger.nodes.is_empty());
     }
 }
