@@ -30,17 +30,18 @@ impl Lock {
             }
             Err(TryLockError::Error(source)) => return Err(unusable(source)),
         }
-        let name_holder = || -> std::io::Result<()> {
-            file.set_len(0)?;
-            file.rewind()?;
-            writeln!(file, "{}", std::process::id())
-        };
         // A disk too full for a line of text must not keep a store from being read.
-        if let Err(error) = { name_holder }() {
+        if let Err(error) = name_holder(&mut file) {
             tracing::warn!(path = %path.display(), %error, "cannot name this process in the lock file");
         }
         Ok(Lock { _file: file })
     }
+}
+
+fn name_holder(file: &mut File) -> std::io::Result<()> {
+    file.set_len(0)?;
+    file.rewind()?;
+    writeln!(file, "{}", std::process::id())
 }
 
 fn lock_path(database: &Path) -> PathBuf {
