@@ -174,7 +174,6 @@ fn kubectl(program: &Path, kubeconfig: &Path, folder: &Path, args: &[&str]) -> R
             .arg(kubeconfig)
             .arg("--cache-dir")
             .arg(folder.join("kubectl-cache"))
-            .arg("--request-timeout=30s")
             .args(args),
     )
 }

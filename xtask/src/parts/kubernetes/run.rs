@@ -112,6 +112,8 @@ impl Kubernetes {
     /// Waits until kubectl succeeds with these arguments, or any of the processes has ended.
     fn wait_for(&mut self, what: &str, args: &[&str]) -> Result<(), ProcessError> {
         let program = self.kubectl();
+        // One attempt must not use up the time of all.
+        let args = [&["--request-timeout=10s"], args].concat();
         let (kubeconfig, folder) = (&self.kubeconfig, self.folder.path());
         let others = [Some(&mut self.etcd), self.scheduler.as_mut()];
         let mut others: Vec<_> = others.into_iter().flatten().collect();
@@ -129,7 +131,7 @@ impl Kubernetes {
                 ended = Some(error);
                 return Ok(());
             }
-            kubectl(&program, kubeconfig, folder, args).map(drop)
+            kubectl(&program, kubeconfig, folder, &args).map(drop)
         });
         ended.map_or(outcome, Err)
     }
