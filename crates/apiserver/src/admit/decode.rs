@@ -52,10 +52,10 @@ pub(crate) fn object(call: &Call<'_>, body: Body) -> Result<Value, Failure> {
     if !object.is_object() {
         return Err(wrong("the body is not an object".to_owned()));
     }
-    check_kind(call, &mut object, body.source)?;
     if body.source == Source::Intent {
         return Ok(object);
     }
+    check_kind(call, &mut object)?;
     let mut complaints: Vec<String> = duplicates.iter().map(|path| format!("duplicate field {path:?}")).collect();
     match resource.origin {
         Origin::BuiltIn => schema::check_types(&object, &resource.schema).map_err(wrong)?,
@@ -91,7 +91,7 @@ pub(crate) fn complain(call: &Call<'_>, complaints: Vec<String>) -> Result<(), F
 }
 
 /// Kind and version must be those of the path, or absent for built-in types.
-fn check_kind(call: &Call<'_>, object: &mut Value, source: Source) -> Result<(), Failure> {
+fn check_kind(call: &Call<'_>, object: &mut Value) -> Result<(), Failure> {
     let resource = call.resource;
     let expected = api_version(resource);
     let text = |object: &Value, field: &str| object[field].as_str().unwrap_or_default().to_owned();
@@ -106,7 +106,7 @@ fn check_kind(call: &Call<'_>, object: &mut Value, source: Source) -> Result<(),
         )));
     }
     if !given_kind.is_empty() && given_kind != *resource.kind {
-        if built_in || source == Source::Intent {
+        if built_in {
             return Err(Failure::bad_request(format!(
                 "{given_kind} in version {:?} cannot be handled as a {}: converting ({given_kind}) to ({}): unknown conversion",
                 resource.version, resource.kind, resource.kind
@@ -128,6 +128,8 @@ fn check_metadata_types(object: &Value) -> Result<(), String> {
 
 /// The one form of an object: as Kubernetes writes it. Custom resources keep all but their metadata as it is.
 pub(crate) fn canonical(object: &mut Value, resource: &Resource) {
+    // An empty list of owners asks to forget them all, so it is not the same as none.
+    let forget_owners = object.pointer("/metadata/managedFields").and_then(Value::as_array).is_some_and(Vec::is_empty);
     match resource.origin {
         Origin::BuiltIn => schema::canonical(object, &resource.schema),
         Origin::Custom { .. } => {
@@ -135,5 +137,8 @@ pub(crate) fn canonical(object: &mut Value, resource: &Resource) {
                 schema::canonical(metadata, &object_meta());
             }
         }
+    }
+    if forget_owners {
+        object["metadata"]["managedFields"] = Value::Array(Vec::new());
     }
 }

@@ -104,7 +104,7 @@ impl Patch {
 }
 
 /// What the client sees of a patch that does not fit.
-fn failure_of(error: PatchError) -> Failure {
+pub(super) fn failure_of(error: PatchError) -> Failure {
     let message = error.to_string();
     match error.code() {
         413 => Failure::too_large_because(message),
@@ -130,8 +130,15 @@ impl Engine {
         let applied = |live: Option<&Value>| self.applied(call, side, live, &intent, *force);
         let exists = self.store.get(&super::key(call.resource, call.object_namespace(), call.name)).is_some();
         if !exists {
-            if side != Side::Main || !intent.uid().is_empty() {
+            if side != Side::Main {
                 return Err(Failure::not_found(call.resource, call.name));
+            }
+            if !intent.uid().is_empty() {
+                let why = format!(
+                    "uid mismatch: the provided object specified uid {}, and no existing object was found",
+                    intent.uid()
+                );
+                return Err(Failure::conflict(call.resource, call.name, &why));
             }
             match self.create_object(call, applied(None)?, Ownership::Applied).await {
                 Err(failure) if failure.reason == "AlreadyExists" => {}
@@ -152,7 +159,8 @@ impl Engine {
             }
         }
         let mut intent = admit::decode::object(call, Body::applied(intent))?;
-        super::create::place(call, &mut intent)?;
+        // Checked, not filled in: what is not applied is nobody's.
+        super::create::place(call, &mut intent.clone())?;
         let map = super::meta::object_mut(&mut intent);
         match side {
             Side::Main if call.resource.has_status() => {
@@ -182,7 +190,7 @@ impl Engine {
     }
 }
 
-fn apply_failure(error: ApplyError) -> Failure {
+pub(super) fn apply_failure(error: ApplyError) -> Failure {
     let message = error.to_string();
     match error {
         ApplyError::Conflicts(conflicts) => {

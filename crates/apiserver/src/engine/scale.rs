@@ -2,23 +2,21 @@
 
 use serde_json::{Value, json};
 
-use std::sync::Arc;
-
 use super::{
     Call, Engine, Outcome,
     create::Ownership,
-    meta::{Meta, object_mut},
-    patch::Patch,
+    meta::Meta,
+    patch::{Patch, apply_failure, failure_of},
     update::{Side, Unconditional, Wanted},
     view,
 };
 use crate::{
     apply::{self, FieldSet, Writer},
     http::Decoded,
-    schema::{Field, FieldError, PatchStrategy, Scalar, Schema, Shape, Struct, Zero},
+    schema::{FieldError, Ref},
     selector::selector_text,
     status::Failure,
-    types::{Origin, Resource, ScalePaths, Path},
+    types::{Origin, Path, Resource, ScalePaths, definition},
 };
 
 impl Engine {
@@ -33,62 +31,36 @@ impl Engine {
     pub(crate) async fn update_scale(&self, call: &Call<'_>, paths: &ScalePaths, body: Decoded) -> Result<Outcome, Failure> {
         let scale = body.value;
         check(call, &scale)?;
-        self.rescale(call, paths, Unconditional::Fine, |_| Ok(scale.clone())).await
+        self.rescale(call, paths, |before, writer| Ok(tracked(before, scale.clone(), writer))).await
     }
 
     /// `PATCH` of a scale.
     pub(crate) async fn patch_scale(&self, call: &Call<'_>, paths: &ScalePaths, patch: &Patch) -> Result<Outcome, Failure> {
-        self.rescale(call, paths, Unconditional::Fine, |scale| {
+        self.rescale(call, paths, |before, writer| {
             let patched = match patch {
-                Patch::Json(operations) => crate::patch::json_patch(scale, operations),
-                Patch::Merge(patch) | Patch::Strategic(patch) => Ok(crate::patch::merge_patch(scale, patch)),
-                Patch::Apply { intent, .. } => Ok(crate::patch::merge_patch(scale, intent)),
+                Patch::Json(operations) => crate::patch::json_patch(before, operations),
+                Patch::Merge(patch) | Patch::Strategic(patch) => Ok(crate::patch::merge_patch(before, patch)),
+                Patch::Apply { intent, force } => {
+                    check(call, intent)?;
+                    return apply::apply(Some(before), intent, &scale_schema(), writer, *force).map_err(apply_failure);
+                }
             };
-            let patched = patched.map_err(|error| match error.code() {
-                422 => Failure::unprocessable(error.to_string()),
-                _ => Failure::bad_request(error.to_string()),
-            })?;
+            let patched = patched.map_err(failure_of)?;
             check(call, &patched)?;
-            Ok(patched)
+            Ok(tracked(before, patched, writer))
         })
         .await
     }
 
+    /// Writes what `wanted` makes of a scale, with its owners, into the object that it is a view of.
     async fn rescale(
         &self,
         call: &Call<'_>,
         paths: &ScalePaths,
-        unconditional: Unconditional,
-        mut wanted: impl FnMut(&Value) -> Result<Value, Failure> + Send,
+        mut wanted: impl FnMut(&Value, &Writer<'_>) -> Result<Value, Failure> + Send,
     ) -> Result<Outcome, Failure> {
         let resource = call.resource;
         let path = parse(&paths.spec_replicas)?;
-        let outcome = self
-            .change(call, Side::Other("scale"), unconditional, |live| {
-                let scale = wanted(&scale_of(resource, paths, live))?;
-                let replicas = replicas_of(resource, &scale)?;
-                let mut object = live.clone();
-                if !path.set(&mut object, replicas.into()) {
-                    return Err(Failure::internal(format!("cannot write {}", paths.spec_replicas)));
-                }
-                object.meta_set("resourceVersion", scale.meta_get("resourceVersion").cloned());
-                if !scale.uid().is_empty() {
-                    object.meta_set("uid", Some(scale.uid().into()));
-                }
-                self.own_replicas(call, paths, live, &scale, &mut object)?;
-                Ok(Wanted { object, ownership: Ownership::Applied })
-            })
-            .await?;
-        let object = self.value_of(resource, outcome.answer);
-        Ok(Outcome::plain(outcome.code, scale_of(resource, paths, &object)))
-    }
-}
-
-impl Engine {
-    /// Notes who owns the replicas now. Owners are those of the Scale, seen from the object.
-    fn own_replicas(&self, call: &Call<'_>, paths: &ScalePaths, live: &Value, scale: &Value, object: &mut Value) -> Result<(), Failure> {
-        let before = scale_of(call.resource, paths, live);
-        let mut after = scale.clone();
         let reset = FieldSet::default();
         let writer = Writer {
             manager: &call.manager,
@@ -98,35 +70,44 @@ impl Engine {
             time: (self.options.clock)(),
             reset: &reset,
         };
-        object_mut(&mut after).remove("status");
-        apply::track_update(Some(&before), &mut after, &scale_schema(), &writer);
-        let api_version = super::api_version(call.resource);
-        let entries = apply::scale::to_parent(
-            live.meta_get("managedFields"),
-            after.meta_get("managedFields"),
-            &paths.spec_replicas,
-            &api_version,
-        )
-        .map_err(Failure::internal)?;
-        object.meta_set("managedFields", entries);
-        Ok(())
+        let outcome = self
+            .change(call, Side::Other("scale"), Unconditional::Fine, |live| {
+                let mut before = scale_of(resource, paths, live);
+                let owners = apply::scale::to_scale(live.meta_get("managedFields"), &paths.spec_replicas);
+                before.meta_set("managedFields", owners.map_err(Failure::internal)?);
+                let scale = wanted(&before, &writer)?;
+                let mut object = live.clone();
+                if !path.set(&mut object, replicas_of(&scale)?.into()) {
+                    return Err(Failure::internal(format!("cannot write {}", paths.spec_replicas)));
+                }
+                object.meta_set("resourceVersion", scale.meta_get("resourceVersion").cloned());
+                if !scale.uid().is_empty() {
+                    object.meta_set("uid", Some(scale.uid().into()));
+                }
+                let owners = apply::scale::to_parent(
+                    live.meta_get("managedFields"),
+                    scale.meta_get("managedFields"),
+                    &paths.spec_replicas,
+                    &super::api_version(resource),
+                );
+                object.meta_set("managedFields", owners.map_err(Failure::internal)?);
+                Ok(Wanted { object, ownership: Ownership::Applied })
+            })
+            .await?;
+        let object = self.value_of(resource, outcome.answer);
+        Ok(Outcome::plain(outcome.code, scale_of(resource, paths, &object)))
     }
 }
 
-/// The type of a Scale, as far as ownership needs it.
-fn scale_schema() -> Schema {
-    let field = |schema: Schema| Field { schema: schema.into(), required: false, patch: PatchStrategy::default(), number: 0, zero: Zero::Keep };
-    let structure = |fields: Vec<(&str, Field)>| {
-        let fields = fields.into_iter().map(|(name, field)| (Arc::from(name), field)).collect();
-        Schema::of(Shape::Struct(Struct { fields, ..Struct::default() }))
-    };
-    let text = || field(Schema::of(Shape::Scalar(Scalar::String)));
-    structure(vec![
-        ("apiVersion", text()),
-        ("kind", text()),
-        ("metadata", field(Schema::any())),
-        ("spec", field(structure(vec![("replicas", field(Schema::of(Shape::Scalar(Scalar::Int32))))]))),
-    ])
+/// A scale with its owners after a write that is not an apply.
+fn tracked(before: &Value, mut after: Value, writer: &Writer<'_>) -> Value {
+    apply::track_update(Some(before), &mut after, &scale_schema(), writer);
+    after
+}
+
+/// The type of a Scale.
+fn scale_schema() -> Ref {
+    definition("io.k8s.api.autoscaling.v1.Scale").unwrap_or_default()
 }
 
 fn parse(path: &str) -> Result<Path, Failure> {
@@ -144,9 +125,6 @@ fn scale_of(resource: &Resource, paths: &ScalePaths, object: &Value) -> Value {
         if let Some(value) = object.meta_get(field) {
             metadata[field] = value.clone();
         }
-    }
-    if let Ok(Some(entries)) = apply::scale::to_scale(object.meta_get("managedFields"), &paths.spec_replicas) {
-        metadata["managedFields"] = entries;
     }
     let number = |path: &str| at(path, object).and_then(Value::as_i64).unwrap_or(0);
     let mut spec = json!({});
@@ -182,7 +160,7 @@ fn check(call: &Call<'_>, scale: &Value) -> Result<(), Failure> {
     Ok(())
 }
 
-fn replicas_of(resource: &Resource, scale: &Value) -> Result<i64, Failure> {
+fn replicas_of(scale: &Value) -> Result<i64, Failure> {
     let replicas = match &scale["spec"]["replicas"] {
         Value::Null => 0,
         value => value
@@ -194,6 +172,5 @@ fn replicas_of(resource: &Resource, scale: &Value) -> Result<i64, Failure> {
         let error = FieldError::invalid("spec.replicas", replicas, "must be greater than or equal to 0");
         return Err(Failure::invalid("autoscaling", "Scale", scale.name(), &[error]));
     }
-    let _ = resource;
     Ok(replicas)
 }
