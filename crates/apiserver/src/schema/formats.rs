@@ -51,18 +51,6 @@ pub(super) fn check(format: &str, text: &str) -> Option<bool> {
     })
 }
 
-/// Whether a schema's `format` is one that is checked (for text) or known (for numbers).
-pub(crate) fn is_known(kind: &str, format: &str) -> bool {
-    match kind {
-        "integer" => matches!(format, "int32" | "int64"),
-        "number" => matches!(format, "float" | "double"),
-        _ => {
-            check(format, "").is_some()
-                || matches!(format, "password" | "isbn" | "isbn10" | "isbn13" | "creditcard")
-        }
-    }
-}
-
 /// Whether the text is a DNS label that begins with a letter.
 pub(crate) fn is_label(text: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';

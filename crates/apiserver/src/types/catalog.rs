@@ -12,7 +12,7 @@ use std::{
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use super::{Resource, builtin, crd, version};
+use super::{Origin, Resource, builtin, crd, version};
 
 /// Every served resource type, built-in and custom.
 pub struct Catalog {
@@ -42,6 +42,7 @@ pub struct Version {
     pub resources: Vec<Arc<Resource>>,
     by_plural: HashMap<Arc<str>, usize>,
     by_kind: HashMap<Arc<str>, usize>,
+    hash: String,
     pub(crate) document: crate::openapi::Cached,
 }
 
@@ -111,8 +112,9 @@ impl Catalog {
                 known.resources.len() == resources.len()
                     && known.resources.iter().zip(&resources).all(|(left, right)| Arc::ptr_eq(left, right))
             });
-            let version =
-                known.cloned().unwrap_or_else(|| Arc::new(Version::new(group.clone(), name, resources)));
+            let version = known
+                .cloned()
+                .unwrap_or_else(|| Arc::new(Version::new(group.clone(), name, resources, &custom)));
             if let Some(group) = by_group.get(&group).and_then(|at| groups.get_mut(*at)) {
                 group.versions.push(version);
             }
@@ -120,7 +122,7 @@ impl Catalog {
         for group in &mut groups {
             group.versions.sort_by(|left, right| version::compare(&right.name, &left.name));
         }
-        let hash = hash_of(&sorted);
+        let hash = hash_of(sorted.iter().map(|(name, custom)| (*name, *custom)));
         Self { groups, by_group, custom, hash, documents: crate::openapi::Documents::default() }
     }
 
@@ -174,7 +176,17 @@ impl Group {
 }
 
 impl Version {
-    fn new(group: Arc<str>, name: Arc<str>, resources: Vec<Arc<Resource>>) -> Self {
+    fn new(
+        group: Arc<str>,
+        name: Arc<str>,
+        resources: Vec<Arc<Resource>>,
+        custom: &HashMap<Arc<str>, Custom>,
+    ) -> Self {
+        let known = resources.iter().filter_map(|resource| match &resource.origin {
+            Origin::BuiltIn => None,
+            Origin::Custom { definition, .. } => custom.get_key_value(definition),
+        });
+        let hash = hash_of(known);
         let index = |key: fn(&Resource) -> &Arc<str>| {
             let mut index = HashMap::new();
             for (at, resource) in resources.iter().enumerate() {
@@ -183,7 +195,12 @@ impl Version {
             index
         };
         let (by_plural, by_kind) = (index(|resource| &resource.plural), index(|resource| &resource.kind));
-        Self { group, name, resources, by_plural, by_kind, document: Default::default() }
+        Self { group, name, resources, by_plural, by_kind, hash, document: crate::openapi::Cached::default() }
+    }
+
+    /// Changes whenever what is described of it does.
+    pub fn hash(&self) -> &str {
+        &self.hash
     }
 
     /// `group/version`, or the version alone for the core group.
@@ -192,7 +209,7 @@ impl Version {
     }
 }
 
-fn hash_of(custom: &BTreeMap<&Arc<str>, &Custom>) -> String {
+fn hash_of<'a>(custom: impl Iterator<Item = (&'a Arc<str>, &'a Custom)>) -> String {
     let mut digest = Sha256::new();
     digest.update(env!("CARGO_PKG_VERSION"));
     for (name, custom) in custom {
