@@ -205,7 +205,13 @@ pub(super) fn apply_failure(error: ApplyError) -> Failure {
     }
 }
 
-/// A patch may not give an object another name.
+/// A patch may not take an object's name or give it another.
 fn unchanged_identity(call: &Call<'_>, object: &mut Value) -> Result<(), Failure> {
+    if object.name().is_empty() {
+        return Err(Failure::bad_request(format!(
+            "the name of the object ({} based on URL) was undeterminable: name must be provided",
+            call.name
+        )));
+    }
     super::create::place(call, object)
 }
