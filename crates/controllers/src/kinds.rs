@@ -1,9 +1,8 @@
 //! The kinds a server has, by discovery.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIResourceList, OwnerReference};
 use kube::core::{ApiResource, DynamicObject};
 use kube::{Api, Client};
-use kube::discovery::{Discovery, Scope, verbs};
 use std::sync::Arc;
 
 /// A kind whose objects can be listed, watched and deleted.
@@ -61,23 +60,24 @@ impl Kind {
 pub(crate) struct Kinds(Vec<Arc<Kind>>);
 
 impl Kinds {
-    /// Asks the server.
+    /// Asks the server. A group that vanishes while being asked about is left out; any other
+    /// failure is one, so that nobody takes "not known" for "not there".
     pub(crate) async fn discover(client: &Client) -> Result<Self, kube::Error> {
-        let discovery = Discovery::new(client.clone()).run().await?;
         let mut kinds = Vec::new();
-        for group in discovery.groups() {
-            for (resource, capabilities) in group.recommended_resources() {
-                let all = [verbs::LIST, verbs::WATCH, verbs::DELETE, verbs::GET];
-                if !all.iter().all(|verb| capabilities.supports_operation(verb)) {
-                    continue;
-                }
-                kinds.push(Arc::new(Kind {
-                    group: resource.group,
-                    version: resource.version,
-                    kind: resource.kind,
-                    plural: resource.plural,
-                    namespaced: capabilities.scope == Scope::Namespaced,
-                }));
+        for version in client.list_core_api_versions().await?.versions {
+            let served = unless_gone(client.list_core_api_resources(&version).await)?;
+            take_in(&mut kinds, "", &version, served);
+        }
+        for group in client.list_api_groups().await?.groups {
+            let preferred = group.preferred_version.map(|preferred| preferred.group_version);
+            let mut versions: Vec<String> =
+                group.versions.into_iter().map(|version| version.group_version).collect();
+            // Of a kind with several versions the preferred one is taken.
+            versions.sort_by_key(|version| Some(version) != preferred.as_ref());
+            for group_version in versions {
+                let version = group_version.rsplit('/').next().unwrap_or_default();
+                let served = unless_gone(client.list_api_group_resources(&group_version).await)?;
+                take_in(&mut kinds, &group.name, version, served);
             }
         }
         kinds.sort();
@@ -94,5 +94,29 @@ impl Kinds {
     pub(crate) fn of(&self, reference: &OwnerReference) -> Option<&Arc<Kind>> {
         let group = reference.api_version.rsplit_once('/').map_or("", |(group, _)| group);
         self.0.iter().find(|kind| kind.group == group && kind.kind == reference.kind)
+    }
+}
+
+/// Adds the kinds of one version of a group that are not there already.
+fn take_in(kinds: &mut Vec<Arc<Kind>>, group: &str, version: &str, served: Option<APIResourceList>) {
+    for resource in served.into_iter().flat_map(|served| served.resources) {
+        let can = |verb: &str| resource.verbs.iter().any(|known| known == verb);
+        let usable = !resource.name.contains('/') && ["get", "list", "watch", "delete"].into_iter().all(can);
+        if usable && !kinds.iter().any(|kind| kind.group == group && kind.plural == resource.name) {
+            kinds.push(Arc::new(Kind {
+                group: group.to_owned(),
+                version: version.to_owned(),
+                kind: resource.kind,
+                plural: resource.name,
+                namespaced: resource.namespaced,
+            }));
+        }
+    }
+}
+
+fn unless_gone<T>(result: Result<T, kube::Error>) -> Result<Option<T>, kube::Error> {
+    match result {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        other => other.map(Some),
     }
 }

@@ -9,6 +9,7 @@
 //! Namespace ─▶ default ServiceAccount, kube-root-ca.crt        (namespace::furnish)
 //! Deployment ─▶ ReplicaSet ─▶ Pod ─▶ bound to a Node           (deployment, replicaset, scheduler)
 //! Service ─▶ EndpointSlice ◀─ Pod                              (endpointslice)
+//! node not ready ─▶ tainted                                    (node_taints)
 //! owner gone ─▶ its dependents go                              (garbage)
 //! node gone ─▶ its pods go                                     (pod_cleanup)
 //! Namespace deleted ─▶ everything in it goes, then it does     (namespace::content)
@@ -19,6 +20,7 @@ mod endpointslice;
 mod garbage;
 mod kinds;
 mod namespace;
+mod node_taints;
 mod owner;
 mod pod_cleanup;
 mod pods;
@@ -58,6 +60,7 @@ pub fn controllers(manager: Manager, options: ControllerOptions) -> Manager {
         .controller(replicaset::controller())
         .controller(deployment::controller())
         .controller(endpointslice::controller())
+        .controller(node_taints::controller())
         .controller(pod_cleanup::controller())
         .controller(namespace::content::controller())
         .runnable("garbage-collector", move |stop| garbage::run(client, cache, stop))

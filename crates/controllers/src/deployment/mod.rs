@@ -78,8 +78,10 @@ impl Reconciler for Deployments {
         };
         let plan = plan::plan(&deployment, sets, has_pods, now(cx));
         for action in &plan.actions {
-            if let Done::Stop = act(&deployment, action, cx).await? {
-                return Ok(Outcome::Requeue("a name collision"));
+            match act(&deployment, action, cx).await? {
+                Done::Continue => {}
+                Done::Collision => return Ok(Outcome::Requeue("a name collision")),
+                Done::Leave => return Ok(Outcome::Done),
             }
         }
         show_revision(&deployment, plan.revision, cx).await?;
@@ -102,7 +104,10 @@ fn now(cx: &Context) -> jiff::Timestamp {
 /// Whether to go on with a plan.
 enum Done {
     Continue,
-    Stop,
+    /// Another name is to be tried.
+    Collision,
+    /// The namespace goes, and everything in it.
+    Leave,
 }
 
 /// The ReplicaSets of a Deployment, orphans adopted and strangers released.
@@ -215,7 +220,7 @@ async fn create(deployment: &Deployment, set: &ReplicaSet, cx: &Context) -> Resu
             Ok(Done::Continue)
         }
         Err(error) if is_already_exists(&error) => resolve_collision(deployment, set, cx).await,
-        Err(error) if is_namespace_terminating(&error) => Err(Error::terminal(error.to_string())),
+        Err(error) if is_namespace_terminating(&error) => Ok(Done::Leave),
         Err(error) => {
             let note = format!("Failed to create new replica set \"{}\": {error}", set.name_any());
             cx.event(EventType::Warning, "ReplicaSetCreateError", note.clone());
@@ -249,7 +254,7 @@ async fn resolve_collision(deployment: &Deployment, set: &ReplicaSet, cx: &Conte
     let mut status: DeploymentStatus = deployment.status.clone().unwrap_or_default();
     status.collision_count = Some(status.collision_count.unwrap_or(0) + 1);
     cx.apply_status(&status).await?;
-    Ok(Done::Stop)
+    Ok(Done::Collision)
 }
 
 /// Writes the revision of the current ReplicaSet on the Deployment, where `kubectl rollout
