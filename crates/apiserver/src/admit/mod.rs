@@ -30,7 +30,10 @@ pub(crate) fn check(call: &Call<'_>, object: &Value, live: Option<&Value>, subre
         errors.extend(metadata::validate_update(object, live));
     }
     match resource.origin {
-        Origin::Custom { .. } => errors.extend(schema::validate(object, &resource.schema)),
+        Origin::Custom { .. } => errors.extend(match live {
+            None => schema::validate(object, &resource.schema),
+            Some(live) => schema::validate_update(object, live, &resource.schema),
+        }),
         Origin::BuiltIn => errors.extend(validate::validate(resource, object, live, subresource, options)),
     }
     if errors.is_empty() {

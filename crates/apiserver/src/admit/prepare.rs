@@ -1,6 +1,5 @@
 //! What the server writes into objects itself, besides defaults: first states, and what one side may not touch.
 
-use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Value, json};
 
 use crate::{
@@ -27,7 +26,6 @@ pub(crate) fn create(engine: &Engine, call: &Call<'_>, object: &mut Value) -> Re
             object["spec"] = json!({"finalizers": ["kubernetes"]});
             object["status"] = json!({"phase": "Active"});
         }
-        ("", "secrets") => string_data(object),
         ("", "persistentvolumeclaims" | "persistentvolumes") => object["status"] = json!({"phase": "Pending"}),
         ("apps", "replicasets" | "replicationcontrollers") => object["status"] = json!({"replicas": 0}),
         ("apps", "statefulsets") => object["status"] = json!({"replicas": 0, "availableReplicas": 0}),
@@ -46,7 +44,6 @@ pub(crate) fn create(engine: &Engine, call: &Call<'_>, object: &mut Value) -> Re
         ("", "services") => object["status"] = json!({"loadBalancer": {}}),
         ("networking.k8s.io", "ingresses") => object["status"] = json!({"loadBalancer": {}}),
         ("apiextensions.k8s.io", "customresourcedefinitions") => {
-            crate::types::crd::default_definition(object);
             object["status"] = json!({
                 "acceptedNames": {"kind": "", "plural": ""}, "conditions": [],
                 "storedVersions": [storage_version(object)],
@@ -72,7 +69,6 @@ pub(crate) fn update(engine: &Engine, call: &Call<'_>, side: Side<'_>, object: &
         return Ok(());
     }
     match (&*resource.group, &*resource.plural, side) {
-        ("", "secrets", Side::Main) => string_data(object),
         ("", "namespaces", Side::Main) => object["spec"] = live["spec"].clone(),
         ("", "namespaces", Side::Other("finalize")) => {
             let finalizers = object["spec"]["finalizers"].clone();
@@ -99,7 +95,6 @@ pub(crate) fn update(engine: &Engine, call: &Call<'_>, side: Side<'_>, object: &
         ("certificates.k8s.io", "certificatesigningrequests", Side::Main) => object["spec"] = live["spec"].clone(),
         ("certificates.k8s.io", "certificatesigningrequests", Side::Other("approval")) => object["spec"] = live["spec"].clone(),
         ("apiextensions.k8s.io", "customresourcedefinitions", Side::Main) => {
-            crate::types::crd::default_definition(object);
             let version = storage_version(object);
             let stored = &mut object["status"]["storedVersions"];
             if let Some(list) = stored.as_array_mut()
@@ -117,18 +112,6 @@ pub(crate) fn update(engine: &Engine, call: &Call<'_>, side: Side<'_>, object: &
 fn storage_version(definition: &Value) -> Value {
     let versions = definition["spec"]["versions"].as_array();
     versions.into_iter().flatten().find(|version| version["storage"] == true).map_or(Value::Null, |version| version["name"].clone())
-}
-
-/// Moves `stringData` into `data`.
-fn string_data(object: &mut Value) {
-    let Some(Value::Object(plain)) = object_mut(object).remove("stringData") else { return };
-    if plain.is_empty() {
-        return;
-    }
-    let data = object_mut(object_mut(object).entry("data").or_insert_with(empty));
-    for (key, value) in plain {
-        data.insert(key, STANDARD.encode(value.as_str().unwrap_or_default()).into());
-    }
 }
 
 fn new_pod(engine: &Engine, call: &Call<'_>, pod: &mut Value) -> Result<(), Failure> {

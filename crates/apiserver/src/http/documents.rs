@@ -9,13 +9,12 @@ use serde_json::{Value, json};
 use super::{
     Body, Incoming,
     negotiate::{self, Encoding},
-    pending as openapi,
     respond,
     route::Route,
 };
 use crate::{
     engine::Engine,
-    openapi::Document,
+    openapi::{self, Document},
     status::Failure,
     types::{
         Catalog,
@@ -44,7 +43,7 @@ pub(super) fn answer(engine: &Engine, incoming: &Incoming, route: &Route) -> Res
         },
         Route::Group(name) => plain(incoming, &found(discovery::group(catalog, name))?)?,
         Route::GroupVersion { group, version } => plain(incoming, &found(discovery::resource_list(catalog, group, version))?)?,
-        Route::OpenApiIndex => plain(incoming, &openapi::v3_index(catalog))?,
+        Route::OpenApiIndex => plain(incoming, &openapi::index(catalog))?,
         Route::OpenApiV3(path) => {
             let document = openapi::v3(catalog, path).ok_or_else(Failure::unknown_path)?;
             tagged(&incoming.headers, "application/json", &document)

@@ -14,7 +14,6 @@ mod in_process;
 mod log;
 mod negotiate;
 mod objects;
-mod pending;
 mod query;
 mod respond;
 mod reviews;
@@ -46,6 +45,8 @@ use route::Route;
 
 /// Bodies may not be larger than this.
 const BODY_LIMIT: usize = 3 * 1024 * 1024;
+/// Of bodies that are too large this much is read, so that their senders get to read the answer.
+const DRAIN_LIMIT: usize = 16 * 1024 * 1024;
 
 /// Any error that a body may end with.
 pub(crate) type BoxError = Box<dyn std::error::Error + Send + Sync>;
@@ -102,15 +103,24 @@ where
     B::Error: Into<BoxError>,
 {
     let announced = headers.get(http::header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
-    if announced.is_some_and(|length| length > BODY_LIMIT) {
+    if announced.is_some_and(|length| length > DRAIN_LIMIT) {
         return Err(Failure::too_large(BODY_LIMIT));
     }
+    let mut read = 0;
     let mut body = std::pin::pin!(body);
     let mut whole: Option<Bytes> = None;
     let mut more = BytesMut::new();
     while let Some(frame) = body.as_mut().frame().await {
         let frame = frame.map_err(|error| Failure::bad_request(format!("cannot read the body of the request: {}", error.into())))?;
         let Ok(data) = frame.into_data() else { continue };
+        read += data.len();
+        if read > BODY_LIMIT {
+            // Clients that are still sending would not see the answer.
+            if read > DRAIN_LIMIT {
+                break;
+            }
+            continue;
+        }
         match &whole {
             None => whole = Some(data),
             Some(first) => {
@@ -120,9 +130,9 @@ where
                 more.extend_from_slice(&data);
             }
         }
-        if whole.as_ref().map_or(0, Bytes::len).max(more.len()) > BODY_LIMIT {
-            return Err(Failure::too_large(BODY_LIMIT));
-        }
+    }
+    if read > BODY_LIMIT {
+        return Err(Failure::too_large(BODY_LIMIT));
     }
     Ok(if more.is_empty() { whole.unwrap_or_default() } else { more.freeze() })
 }

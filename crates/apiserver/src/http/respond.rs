@@ -13,7 +13,6 @@ use serde_json::{Value, json};
 use super::{
     Body, Query,
     negotiate::{Encoding, Format, View},
-    pending::{self as table, IncludeObject},
 };
 use crate::{
     engine::{
@@ -21,6 +20,7 @@ use crate::{
         view::{self, Lens},
     },
     status::Failure,
+    table::{self, IncludeObject},
     types::Resource,
 };
 

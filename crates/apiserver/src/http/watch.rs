@@ -13,7 +13,6 @@ use tokio_util::sync::CancellationToken;
 use super::{
     Body,
     negotiate::{Encoding, Format, MetaVersion, View},
-    pending::{self as table, IncludeObject},
     respond,
 };
 use crate::{
@@ -24,6 +23,7 @@ use crate::{
     },
     object::{Change, Revision, Stored},
     status::Failure,
+    table::{self, IncludeObject},
     types::Resource,
     watch::{Event, Subscription},
 };
