@@ -1,1 +1,27 @@
-//! .
+//! An operator for web applications: `example.com/v1` WebApp.
+//!
+//! ```text
+//! WebApp nginx-app            kubectl apply, kubectl scale
+//!   ├─ Deployment nginx-app ─▶ ReplicaSet ─▶ pods      as many as `replicas`, of `image`
+//!   └─ Service nginx-app                               on `port`
+//! ```
+//! A user says what should run; the operator declares a Deployment and a Service of the WebApp's
+//! name, repairs them when somebody changes or deletes them, looks again every 30 seconds, and
+//! reports back: how many replicas are available, which phase the application is in and why.
+//!
+//! The parts: [`WebApp`] is the type ([`types`]), [`WebApps`] the reconciler ([`reconcile`]), what
+//! is declared is in `desired`, what is reported in `phase`.
+
+mod desired;
+mod phase;
+pub mod reconcile;
+pub mod types;
+
+pub use reconcile::{WebApps, controller};
+pub use types::{Phase, WebApp, WebAppSpec, WebAppStatus, crd};
+
+/// The operator's name: its field manager, and the first part of its lease's name.
+pub const OPERATOR: &str = "webapp";
+
+/// The lease that one of several replicas of the operator holds.
+pub const LEASE: &str = "webapp.steersman.io";
