@@ -91,7 +91,11 @@ impl Write<'_> {
         let time = last.as_ref().and_then(|last| last.time.clone());
         managed.0.insert(self.id.clone(), Owned { time, ..self.owned(mine) });
         let new = match last {
-            Some(last) if !last.set.is_empty() => self.withdraw(&merged, managed, &last.set),
+            // What the intent names as empty stays, even if it lost all its parts.
+            Some(last) if !last.set.is_empty() => {
+                let rest = self.withdraw(&merged, managed, &last.set);
+                merge(Some(&rest), Some(intent), self.schema).unwrap_or(rest)
+            }
             _ => merged,
         };
         self.settle_conflicts(live, &new, managed, force)?;
@@ -120,7 +124,10 @@ impl Write<'_> {
         // unless it was the applier's.
         let pruned_fields = named(&fields(&pruned, self.schema));
         let withdrawn = everything.difference(&pruned_fields).intersection(&last);
-        remove(merged, &withdrawn, self.schema)
+        match remove(merged, &withdrawn, self.schema) {
+            Value::Null => json!({}),
+            rest => rest,
+        }
     }
 
     fn settle_conflicts(

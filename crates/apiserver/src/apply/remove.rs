@@ -7,16 +7,19 @@ use super::{
     path::Element,
     set::FieldSet,
 };
-use crate::schema::Schema;
+use crate::schema::{Schema, Shape};
 
 /// The value without these paths. What loses all its parts and is not taken out itself stays,
-/// empty.
+/// empty, or as `null` where Kubernetes writes one: for objects of built-in types, where it means
+/// absent, and for what no schema describes. Elsewhere a `null` would not be admitted.
 pub(super) fn remove(value: &Value, paths: &FieldSet, schema: &Schema) -> Value {
-    match (Atom::of(schema, Some(value)), value) {
+    let rest = match (Atom::of(schema, Some(value)), value) {
         (Atom::List(list), Value::Array(items)) if !list.is_atomic() => remove_items(items, paths, list),
         (Atom::Map(map), Value::Object(object)) if !map.atomic => remove_fields(object, paths, map),
-        _ => value.clone(),
-    }
+        _ => return value.clone(),
+    };
+    let as_null = schema.name.is_some() || matches!(schema.shape, Shape::Any);
+    if as_null && rest.as_object().is_some_and(Map::is_empty) { Value::Null } else { rest }
 }
 
 fn remove_items(items: &[Value], paths: &FieldSet, list: ListAtom<'_>) -> Value {
