@@ -104,13 +104,13 @@ fn aggregated(catalog: &Catalog, headers: &HeaderMap, root: Root) -> Option<Resp
     Some(tag(headers, response, catalog.hash()))
 }
 
-const GNOSTIC: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
-
 fn openapi_v2(catalog: &Catalog, headers: &HeaderMap) -> Result<Response<Body>, Failure> {
     for clause in negotiate::clauses(headers) {
         match clause.media {
             "application/json" | "*/*" => return Ok(tagged(headers, "application/json", &openapi::v2_json(catalog))),
-            GNOSTIC => return Ok(tagged(headers, GNOSTIC, &openapi::v2_protobuf(catalog))),
+            openapi::V2_PROTOBUF | openapi::V2_PROTOBUF_ASKED => {
+                return Ok(tagged(headers, openapi::V2_PROTOBUF, &openapi::v2_protobuf(catalog)));
+            }
             _ => {}
         }
     }

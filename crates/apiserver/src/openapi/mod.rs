@@ -18,7 +18,11 @@ mod v2;
 mod v3;
 
 /// The media type of [`v2_protobuf`].
-pub const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
+pub const V2_PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+
+/// The name by which clients ask for [`V2_PROTOBUF`]. It is no valid media type, and some refuse
+/// to read an answer that carries it.
+pub const V2_PROTOBUF_ASKED: &str = "application/com.github.proto-openapi.spec.v2@v1.0+protobuf";
 
 /// A document that is made when it is first asked for.
 pub(crate) type Cached = OnceLock<Arc<Document>>;
