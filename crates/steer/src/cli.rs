@@ -55,6 +55,9 @@ pub(crate) enum Command {
     /// Do nothing until told to stop (a program of the image steersman.io/steer)
     #[command(hide = true)]
     Pause,
+    /// Become the first process of a pod; started by the node
+    #[command(hide = true)]
+    PodInit,
 }
 
 const UP_HELP: &str = "\
@@ -310,7 +313,7 @@ pub(crate) struct CrdsArgs {
 
 #[derive(Args, Debug)]
 pub(crate) struct ServeEchoArgs {
-    /// Port to listen on
-    #[arg(long, env = "PORT", default_value_t = 80)]
-    pub(crate) port: u16,
+    /// Port to listen on; $PORT by default, else 80
+    #[arg(long)]
+    pub(crate) port: Option<u16>,
 }

@@ -1,15 +1,46 @@
 //! `steer crds`: the CustomResourceDefinitions of the operators as files.
 
-use std::path::Path;
+use std::{path::Path, time::Duration};
 
 use anyhow::{Context as _, bail};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{Patch, PatchParams},
+};
+use tokio::time::{Instant, sleep};
 
 use crate::cli::CrdsArgs;
 
+/// How long a server may take to serve a new definition.
+const ESTABLISHED_WITHIN: Duration = Duration::from_secs(30);
+
 /// Every definition that the operators need.
 pub(crate) fn all() -> Vec<CustomResourceDefinition> {
-    vec![CustomResourceDefinition::default()]
+    vec![steersman_webapp::crd()]
+}
+
+/// Creates or updates the definitions and waits until the server serves them.
+pub(crate) async fn install(client: &Client) -> anyhow::Result<()> {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let params = PatchParams::apply("steer").force();
+    for definition in all() {
+        let name = definition.name_any();
+        api.patch(&name, &params, &Patch::Apply(&definition)).await.with_context(|| name.clone())?;
+        let deadline = Instant::now() + ESTABLISHED_WITHIN;
+        while !established(&api.get(&name).await?) {
+            if Instant::now() >= deadline {
+                bail!("{name} is not served after {} s: see its conditions", ESTABLISHED_WITHIN.as_secs());
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+    Ok(())
+}
+
+fn established(definition: &CustomResourceDefinition) -> bool {
+    let conditions = definition.status.as_ref().and_then(|status| status.conditions.as_ref());
+    conditions.is_some_and(|list| list.iter().any(|c| c.type_ == "Established" && c.status == "True"))
 }
 
 /// Prints the definitions, or writes or checks their files.

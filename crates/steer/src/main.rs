@@ -8,23 +8,43 @@
 mod cli;
 mod client;
 mod crds;
+mod node;
+mod operators;
+mod signals;
+mod up;
 
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, Parser as _};
 use cli::{Cli, Command, KubeconfigArgs};
+use steersman_node::programs::EchoOptions;
 
 /// Exit code when something could not be started.
 const COULD_NOT_START: u8 = 3;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    if matches!(cli.command, Command::PodInit) {
+        return pod_init();
+    }
     start_logging(cli.log.as_deref(), &cli.command);
     match run(cli.command) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
-            ExitCode::from(if error.is::<CouldNotStart>() { COULD_NOT_START } else { 1 })
+            let code = if error.is::<CouldNotStart>() { Some(COULD_NOT_START) } else { operators::exit_code(&error) };
+            ExitCode::from(code.unwrap_or(1))
+        }
+    }
+}
+
+/// Becomes the first process of a pod, before any thread is started.
+fn pod_init() -> ExitCode {
+    match steersman_node::sandbox_init() {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
         }
     }
 }
@@ -55,14 +75,32 @@ fn run(command: Command) -> anyhow::Result<()> {
 
 async fn serve(command: Command) -> anyhow::Result<()> {
     match command {
+        Command::Up(args) => up::up(&args).await,
+        Command::Run(args) => operators::run(&args).await,
+        Command::Node(args) => node::run(&args).await,
+        Command::ServeEcho(args) => serve_echo(&args).await,
+        Command::Pause => Ok(steersman_node::programs::pause().await?),
         Command::Apply(args) => client::apply::apply(&args).await,
         Command::Get(args) => client::get::get(&args).await,
         Command::Describe(args) => client::describe::describe(&args).await,
         Command::Scale(args) => client::scale::scale(&args).await,
         Command::Delete(args) => client::delete::delete(&args).await,
         Command::Logs(args) => client::logs::logs(&args).await,
-        _ => Ok(()),
+        Command::Kubeconfig(_)
+        | Command::Crds(_)
+        | Command::Version
+        | Command::Completions { .. }
+        | Command::PodInit => Ok(()),
     }
+}
+
+async fn serve_echo(args: &cli::ServeEchoArgs) -> anyhow::Result<()> {
+    let shutdown = signals::shutdown_token()?;
+    let mut options = EchoOptions::from_env(|name| std::env::var(name).ok()).map_err(anyhow::Error::msg)?;
+    if let Some(port) = args.port {
+        options.port = port;
+    }
+    Ok(steersman_node::programs::serve_echo(options, shutdown).await?)
 }
 
 fn kubeconfig(args: &KubeconfigArgs) -> anyhow::Result<()> {
@@ -80,7 +118,7 @@ fn kubeconfig(args: &KubeconfigArgs) -> anyhow::Result<()> {
 /// Servers log what they do; commands only what went wrong.
 fn start_logging(filter: Option<&str>, command: &Command) {
     let usual = match command {
-        Command::Run(_) | Command::Node(_) => "info",
+        Command::Run(_) | Command::Node(_) | Command::ServeEcho(_) => "info",
         _ => "warn",
     };
     let filter = tracing_subscriber::EnvFilter::try_new(filter.unwrap_or(usual))

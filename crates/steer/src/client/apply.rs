@@ -45,7 +45,7 @@ async fn apply_one(
     let namespace = manifest.namespace.as_deref().unwrap_or(&connection.namespace);
     let path = kind.path(Some(namespace), Some(&manifest.name));
     let before = match connection.get(&path).await {
-        Ok(object) => Some(version(&object)),
+        Ok(object) => Some(declared(object)),
         Err(error) if is_not_found(&error) => None,
         Err(error) => return Err(error),
     };
@@ -65,7 +65,7 @@ async fn apply_one(
         })?;
     let outcome = match before {
         None => "created",
-        Some(before) if before == version(&applied) => "unchanged",
+        Some(before) if before == declared(applied) => "unchanged",
         Some(_) => "configured",
     };
     let suffix = if args.dry_run { " (dry run)" } else { "" };
@@ -73,6 +73,16 @@ async fn apply_one(
     Ok(())
 }
 
-fn version(object: &Value) -> String {
-    object.pointer("/metadata/resourceVersion").and_then(Value::as_str).unwrap_or_default().to_owned()
+/// The part of an object that a user declares; the rest changes by itself.
+fn declared(mut object: Value) -> Value {
+    if let Some(map) = object.as_object_mut() {
+        map.remove("status");
+    }
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.retain(|key, _| !["resourceVersion", "managedFields", "generation"].contains(&key.as_str()));
+        if let Some(annotations) = metadata.get_mut("annotations").and_then(Value::as_object_mut) {
+            annotations.retain(|key, _| key != "deployment.kubernetes.io/revision");
+        }
+    }
+    object
 }

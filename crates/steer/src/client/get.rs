@@ -46,8 +46,8 @@ pub(crate) async fn get(args: &GetArgs) -> anyhow::Result<()> {
             Some(_) => {
                 let answer = connection.get(&path).await?;
                 match answer.get("items").and_then(Value::as_array) {
-                    Some(items) => found.extend(items.iter().map(|item| with_type(item.clone(), kind))),
-                    None => found.push(answer),
+                    Some(items) => found.extend(items.iter().map(|item| presentable(item.clone(), kind))),
+                    None => found.push(presentable(answer, kind)),
                 }
             }
         }
@@ -76,11 +76,14 @@ pub(crate) async fn get(args: &GetArgs) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Items of a list carry no `apiVersion` and `kind` of their own.
-fn with_type(mut object: Value, kind: &ResourceType) -> Value {
+/// Adds what items of a list lack (`apiVersion`, `kind`) and leaves out what nobody reads.
+fn presentable(mut object: Value, kind: &ResourceType) -> Value {
     if let Some(map) = object.as_object_mut() {
         map.entry("apiVersion").or_insert_with(|| kind.api_version().into());
         map.entry("kind").or_insert_with(|| kind.kind.clone().into());
+    }
+    if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
     }
     object
 }

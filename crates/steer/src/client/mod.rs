@@ -10,4 +10,4 @@ mod manifest;
 mod resolve;
 pub(crate) mod scale;
 
-pub(crate) use connect::Connection;
+pub(crate) use connect::{Connection, load_config};

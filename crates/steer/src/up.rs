@@ -1,0 +1,290 @@
+//! `steer up`: a control plane, a node and the operators in one process.
+//!
+//! ```text
+//! lock the folder ─▶ bind ports ─▶ certificates ─▶ store ─▶ API server ─▶ definitions
+//!                                         ─▶ controllers, operators, node ─▶ kubeconfig, "ready"
+//! ```
+//!
+//! Stopping goes the other way: the node first, so that pods end while their status can still be
+//! written, then controllers, then the API server, and the store last.
+
+use std::{
+    fs::{self, File, TryLockError},
+    future::Future,
+    io::Write as _,
+    net::SocketAddr,
+    os::unix::fs::OpenOptionsExt as _,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Instant,
+};
+
+use anyhow::{Context as _, anyhow};
+use kube::Client;
+use steersman::{Manager, Options as ManagerOptions};
+use steersman_apiserver::{
+    KubeletClient, LoopbackEndpoints, Options as ServerOptions, Server, User,
+    auth::{Authority, Credentials},
+    store::{Store, StoreOptions},
+};
+use steersman_controllers::ControllerOptions;
+use steersman_node::{Annotate, Node, NodeOptions, ServicePublishing};
+use tokio::{net::TcpListener, task::JoinSet};
+use tokio_util::sync::CancellationToken;
+
+use crate::{
+    CouldNotStart,
+    cli::{Runtime, UpArgs},
+    crds, signals,
+};
+
+/// The name of the one node there is.
+const NODE: &str = "steersman";
+
+/// Runs everything until Ctrl-C.
+pub(crate) async fn up(args: &UpArgs) -> anyhow::Result<()> {
+    let shutdown = signals::shutdown_token()?;
+    let begin = Instant::now();
+    let running = Running::start(args).await.map_err(|error| error.context(CouldNotStart))?;
+    println!("{}", running.welcome(begin));
+    running.until(&shutdown).await
+}
+
+/// Everything that runs, in the order in which it is stopped.
+struct Running {
+    node: Part,
+    managers: Part,
+    server: Part,
+    store: Store,
+    addresses: Addresses,
+    kubeconfig: PathBuf,
+    runtime: &'static str,
+    /// Held until the end: the folder is ours.
+    _lock: File,
+}
+
+struct Addresses {
+    api: SocketAddr,
+    http: SocketAddr,
+}
+
+impl Running {
+    async fn start(args: &UpArgs) -> anyhow::Result<Self> {
+        let dir = &args.data_dir;
+        let lock = claim(dir)?;
+        let kubeconfig = dir.join("kubeconfig");
+        remove_stale(&kubeconfig)?;
+        let api = bind(args.bind, args.api_port, "--api-port").await?;
+        let http = bind(args.bind, args.http_port, "--http-port").await?;
+        let addresses = Addresses { api: api.local_addr()?, http: http.local_addr()? };
+        // The manager opens the address itself; until then the port was only tried.
+        drop(http);
+
+        let authority = Authority::load_or_create(&dir.join("pki")).context("cannot set up certificates")?;
+        let store = if args.memory {
+            Store::memory(StoreOptions::default())
+        } else {
+            Store::sqlite(&dir.join("state.db"), StoreOptions::default()).context("cannot open the store")?
+        };
+        let options = ServerOptions {
+            loopback_endpoints: match args.runtime {
+                Runtime::Sandbox | Runtime::Fake => LoopbackEndpoints::Refuse,
+                Runtime::Auto | Runtime::Process => LoopbackEndpoints::Accept,
+            },
+            advertise: Some(addresses.api),
+            kubelet: Some(kubelet_client(&authority)?),
+            authenticator: Some(Arc::new(authority.authenticator())),
+            ..ServerOptions::default()
+        };
+        let server = Server::open(store.clone(), options).await.context("cannot start the API server")?;
+        let url = format!("https://{}", addresses.api);
+        let identity = authority.serving_identity();
+        let serving = Part::start("the API server", {
+            let server = server.clone();
+            move |stop| async move { Ok(server.serve(api, identity, stop).await?) }
+        });
+
+        let operator = in_process(&server, User::new("system:steersman", ["system:masters"]));
+        crds::install(&operator).await.context("cannot install the operators' definitions")?;
+
+        let controllers = Manager::new(operator.clone(), ManagerOptions::named("steersman-controllers"));
+        let controllers = steersman_controllers::controllers(
+            controllers,
+            ControllerOptions { root_ca: Some(authority.ca_pem().to_owned()) },
+        );
+        let options = ManagerOptions {
+            metrics: Some(addresses.http),
+            health: Some(addresses.http),
+            ..ManagerOptions::named(steersman_webapp::OPERATOR)
+        };
+        let webapp = Manager::new(operator, options).controller(steersman_webapp::controller());
+        let managers = Part::start("the controllers", |stop| async move {
+            tokio::try_join!(controllers.run(stop.clone()), webapp.run(stop))?;
+            Ok(())
+        });
+
+        let node = Node::start(
+            in_process(&server, User::new(format!("system:node:{NODE}"), ["system:nodes"])),
+            NodeOptions {
+                name: NODE.to_owned(),
+                data_dir: dir.join("node"),
+                runtime: args.runtime.into(),
+                client_ca_pem: Some(authority.ca_pem().to_owned()),
+                api_server: Some(addresses.api),
+                services: ServicePublishing { annotate: Annotate::Yes, ..ServicePublishing::default() },
+                ..NodeOptions::default()
+            },
+        )
+        .await
+        .context("cannot start the node")?;
+        let runtime = node.runtime().name();
+        let node = Part::start("the node", |stop| async move { Ok(node.run(stop).await?) });
+
+        let admin = authority.issue_client(&User::admin())?;
+        write_private(&kubeconfig, &authority.kubeconfig(&url, Credentials::Certificate(&admin)))?;
+        let kubeconfig = std::path::absolute(kubeconfig)?;
+        Ok(Self { node, managers, server: serving, store, addresses, kubeconfig, runtime, _lock: lock })
+    }
+
+    /// What a user wants to know first.
+    fn welcome(&self, begin: Instant) -> String {
+        let kubeconfig = self.kubeconfig.display();
+        format!(
+            "Steersman is ready after {:.2} s.\n\n  \
+               Kubernetes API   https://{}\n  \
+               metrics, health  http://{}/metrics\n  \
+               pods run as      {}\n\n\
+             Try, in another terminal:\n\n  \
+               export KUBECONFIG={kubeconfig}\n  \
+               kubectl apply -f config/samples/example_v1_webapp.yaml    # or: steer apply -f …\n  \
+               kubectl get webapps,deployments,pods,services\n  \
+               steer get services                                        # names the address to open\n\n\
+             Ctrl-C stops everything; the state stays in {}.",
+            begin.elapsed().as_secs_f64(),
+            self.addresses.api,
+            self.addresses.http,
+            self.runtime,
+            self.kubeconfig.parent().unwrap_or(Path::new(".")).display(),
+        )
+    }
+
+    /// Goes on until the token is cancelled or a part ends by itself, then stops everything in order.
+    async fn until(mut self, shutdown: &CancellationToken) -> anyhow::Result<()> {
+        let failed = tokio::select! {
+            () = shutdown.cancelled() => None,
+            error = self.node.ended() => Some(error),
+            error = self.managers.ended() => Some(error),
+            error = self.server.ended() => Some(error),
+        };
+        if failed.is_none() {
+            println!("Stopping: pods first, then everything else.");
+        }
+        let mut results = Vec::new();
+        for part in [self.node, self.managers, self.server] {
+            results.push(part.stop().await);
+        }
+        results.push(self.store.close().await.context("the store could not be closed properly"));
+        match failed {
+            Some(error) => Err(error),
+            None => results.into_iter().collect(),
+        }
+    }
+}
+
+/// Something that runs until it is stopped.
+struct Part {
+    name: &'static str,
+    stop: CancellationToken,
+    task: JoinSet<anyhow::Result<()>>,
+}
+
+impl Part {
+    fn start<F, T>(name: &'static str, run: F) -> Self
+    where
+        F: FnOnce(CancellationToken) -> T,
+        T: Future<Output = anyhow::Result<()>> + Send + 'static,
+    {
+        let stop = CancellationToken::new();
+        let mut task = JoinSet::new();
+        task.spawn(run(stop.clone()));
+        Self { name, stop, task }
+    }
+
+    /// Why it ended although nobody stopped it.
+    async fn ended(&mut self) -> anyhow::Error {
+        match self.task.join_next().await {
+            Some(Ok(Err(error))) => error.context(format!("{} failed", self.name)),
+            Some(Err(panic)) => anyhow!("{} failed: {panic}", self.name),
+            Some(Ok(Ok(()))) | None => anyhow!("{} ended by itself", self.name),
+        }
+    }
+
+    async fn stop(mut self) -> anyhow::Result<()> {
+        self.stop.cancel();
+        match self.task.join_next().await {
+            Some(Ok(result)) => result.with_context(|| format!("{} did not stop properly", self.name)),
+            Some(Err(panic)) => Err(anyhow!("{} failed while stopping: {panic}", self.name)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Who the API server is to the node, when it asks for logs.
+fn kubelet_client(authority: &Authority) -> anyhow::Result<KubeletClient> {
+    let identity = authority.issue_client(&User::new("kube-apiserver-kubelet-client", ["system:masters"]))?;
+    Ok(KubeletClient { certificate_pem: identity.certificate_pem, key_pem: identity.key_pem, ca_pem: None })
+}
+
+/// A client that calls the API server without a socket.
+fn in_process(server: &Server, user: User) -> Client {
+    Client::new(server.service(user), "default")
+}
+
+/// Makes the folder and locks it against a second `steer up`.
+fn claim(dir: &Path) -> anyhow::Result<File> {
+    let unusable = || {
+        format!("cannot write to the folder {}: choose another with --data-dir", dir.display())
+    };
+    fs::create_dir_all(dir).with_context(unusable)?;
+    let lock = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(dir.join("lock"))
+        .with_context(unusable)?;
+    match lock.try_lock() {
+        Ok(()) => Ok(lock),
+        Err(TryLockError::WouldBlock) => Err(anyhow!(
+            "a `steer up` is already running on {}: stop it, or choose another folder with --data-dir",
+            dir.display()
+        )),
+        Err(TryLockError::Error(error)) => Err(error).with_context(unusable),
+    }
+}
+
+/// A kubeconfig from an earlier run would name a port that nobody listens on.
+fn remove_stale(kubeconfig: &Path) -> anyhow::Result<()> {
+    match fs::remove_file(kubeconfig) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot replace {}", kubeconfig.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+async fn bind(address: std::net::IpAddr, port: u16, flag: &str) -> anyhow::Result<TcpListener> {
+    TcpListener::bind((address, port)).await.with_context(|| {
+        format!("cannot listen on {address}:{port}: choose another port with {flag}, or 0 for a free one")
+    })
+}
+
+/// Writes a file that only its owner may read, whole or not at all.
+fn write_private(path: &Path, text: &str) -> anyhow::Result<()> {
+    let half = path.with_extension("new");
+    let write = || -> std::io::Result<()> {
+        let mut file = File::options().create(true).write(true).truncate(true).mode(0o600).open(&half)?;
+        file.write_all(text.as_bytes())?;
+        fs::rename(&half, path)
+    };
+    write().with_context(|| format!("cannot write {}", path.display()))
+}
