@@ -18,6 +18,8 @@ pub(crate) enum Media {
     Json,
     /// `application/yaml`
     Yaml,
+    /// `application/vnd.kubernetes.protobuf`
+    Protobuf,
 }
 
 impl Media {
@@ -26,13 +28,10 @@ impl Media {
         match content_type(headers).as_str() {
             "" | "application/json" => Ok(Self::Json),
             "application/yaml" | "application/x-yaml" | "text/yaml" => Ok(Self::Yaml),
-            "application/vnd.kubernetes.protobuf" => Err(Failure::unsupported_media_type(
-                "this server does not read protobuf bodies yet; send application/json or application/yaml \
-                 (client-go: set ContentType to \"application/json\")",
-            )),
+            "application/vnd.kubernetes.protobuf" => Ok(Self::Protobuf),
             _ => Err(Failure::unsupported_media_type(
                 "the body of the request was in an unknown format - accepted media types include: \
-                 application/json, application/yaml",
+                 application/json, application/yaml, application/vnd.kubernetes.protobuf",
             )),
         }
     }
@@ -53,11 +52,12 @@ pub(crate) struct Decoded {
     pub(crate) duplicates: Vec<String>,
 }
 
-/// Reads a body.
+/// Reads a body of text.
 pub(crate) fn decode(media: Media, bytes: &[u8]) -> Result<Decoded, Failure> {
     match media {
         Media::Json => decode_json(bytes),
         Media::Yaml => decode_yaml(bytes),
+        Media::Protobuf => Err(Failure::unsupported_media_type("protobuf is not accepted here: send application/json or application/yaml")),
     }
 }
 

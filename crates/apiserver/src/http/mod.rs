@@ -14,6 +14,7 @@ mod in_process;
 mod log;
 mod negotiate;
 mod objects;
+mod protobuf;
 mod query;
 mod respond;
 mod reviews;
