@@ -369,7 +369,7 @@ fn field(path: &str) -> String {
 
 /// Whether a number is whole, also when written with a fraction of zero.
 fn is_whole(number: &Number) -> bool {
-    !number.is_f64() || number.as_f64().is_some_and(|float| float.fract() == 0.0)
+    !number.is_f64() || number.as_f64().is_some_and(|float| float.fract() == 0.0 && float.abs() < 9.3e18)
 }
 
 fn is_multiple(number: &Number, factor: &Number) -> bool {
