@@ -15,7 +15,7 @@ pub struct Error {
 
 /// What the queue does after a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Retry {
+pub enum Retry {
     /// Exponential back-off.
     BackOff,
     /// The server said when to come back.

@@ -43,6 +43,8 @@ const WAITING: usize = 1000;
 const TOGETHER: Duration = Duration::from_secs(600);
 /// How many different events are remembered for counting.
 const REMEMBERED: usize = 4096;
+/// What fits into a name of 253 characters besides the number.
+const LONGEST_STEM: usize = 230;
 /// Longest note that the API accepts.
 const NOTE: usize = 1024;
 
@@ -120,7 +122,8 @@ impl Sender {
     pub(crate) async fn run(mut self) {
         while let Some(message) = self.messages.recv().await {
             if let Err(error) = self.send(&message).await {
-                tracing::debug!(key = %message.subject.key, reason = message.reason, %error, "an event cannot be written");
+                let error = crate::Error::from(error);
+                tracing::warn!(key = %message.subject.key, reason = message.reason, %error, "an event cannot be written");
             }
         }
     }
@@ -170,7 +173,7 @@ impl Message {
         let namespace = key.namespace().unwrap_or("default").to_owned();
         Event {
             metadata: ObjectMeta {
-                generate_name: Some(format!("{}.", key.name())),
+                name: Some(event_name(key.name())),
                 namespace: Some(namespace),
                 ..ObjectMeta::default()
             },
@@ -194,6 +197,12 @@ impl Message {
             ..Event::default()
         }
     }
+}
+
+/// A name of its own for every event. The server refuses a generated name after a dot.
+fn event_name(object: &str) -> String {
+    let stem: String = object.chars().take(LONGEST_STEM).collect();
+    format!("{}.{:016x}", stem.trim_end_matches(['-', '.']), rand::random::<u64>())
 }
 
 fn shorten(mut note: String) -> String {

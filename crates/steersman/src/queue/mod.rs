@@ -26,7 +26,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use self::levels::Levels;
-use crate::error::Retry;
+pub use crate::error::Retry;
 use crate::jitter::Jitter;
 use crate::key::Key;
 use crate::metrics::QueueMetrics;
@@ -86,7 +86,7 @@ pub struct Item {
 
 /// What becomes of a key that was handed out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Next {
+pub enum Next {
     /// It went well.
     Forget,
     /// It went well, and wants to go again.
@@ -145,6 +145,12 @@ enum Phase {
 }
 
 impl Queue {
+    /// A queue outside of any controller, with figures that nobody scrapes.
+    pub fn standalone(back_off: BackOff) -> Self {
+        let metrics = crate::metrics::Metrics::new().queue("standalone");
+        Self::new(back_off, Jitter::random(), metrics)
+    }
+
     pub(crate) fn new(back_off: BackOff, jitter: Jitter, metrics: QueueMetrics) -> Self {
         Self { state: Mutex::default(), wake: Notify::new(), back_off, jitter, metrics }
     }
@@ -248,7 +254,7 @@ impl Queue {
     }
 
     /// Gives a key back.
-    pub(crate) fn done(&self, item: Item, next: Next) {
+    pub fn done(&self, item: Item, next: Next) {
         let now = Instant::now();
         let mut state = self.lock();
         let at = item.slot;
