@@ -32,6 +32,23 @@ pub fn definition(name: &str) -> Option<Ref> {
     table.numbers.get(name).map(|number| table.definitions[*number].reference.clone())
 }
 
+/// The type of a built-in kind, of objects and of the bodies of subresources alike.
+pub fn schema_of_kind(api_version: &str, kind: &str) -> Option<Ref> {
+    let (group, version) = api_version.rsplit_once('/').unwrap_or(("", api_version));
+    if kind == "DeleteOptions" {
+        return definition("io.k8s.apimachinery.pkg.apis.meta.v1.DeleteOptions");
+    }
+    let line =
+        table().resources.iter().find(|line| (line.group, line.version, line.kind) == (group, version, kind));
+    match line {
+        Some(line) => definition(line.definition),
+        None => {
+            let package = if group.is_empty() { "core" } else { group.split('.').next()? };
+            definition(&format!("io.k8s.api.{package}.{version}.{kind}"))
+        }
+    }
+}
+
 /// The type of `metadata`.
 pub fn object_meta() -> Ref {
     definition(OBJECT_META).unwrap_or_default()

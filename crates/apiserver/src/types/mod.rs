@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-pub use builtin::{definition, object_meta};
+pub use builtin::{definition, object_meta, schema_of_kind};
 pub use catalog::{Catalog, Group, Version};
 pub use path::{Path, PathError};
 
@@ -16,6 +16,7 @@ pub mod crd;
 pub mod discovery;
 mod fields;
 mod path;
+pub mod protobuf;
 mod version;
 
 /// One served resource type at one version, for example `apps/v1` `deployments`.
