@@ -78,7 +78,8 @@ mod tests {
 
     fn keys(node: Value) -> Option<Vec<String>> {
         let node: Node = serde_json::from_value(node).expect("a node");
-        plan(&node, jiff::Timestamp::UNIX_EPOCH).map(|taints| taints.into_iter().map(|taint| taint.key).collect())
+        plan(&node, jiff::Timestamp::UNIX_EPOCH)
+            .map(|taints| taints.into_iter().map(|taint| taint.key).collect())
     }
 
     fn ready(status: &str) -> Value {

@@ -44,11 +44,7 @@ pub(crate) enum Claim {
 ///
 /// A controller that is being deleted neither adopts nor releases, and an object that is being
 /// deleted is neither adopted nor released: both would only race with the garbage collector.
-pub(crate) fn claim(
-    owner: &ObjectMeta,
-    selector: &Selector,
-    object: &ObjectMeta,
-) -> Claim {
+pub(crate) fn claim(owner: &ObjectMeta, selector: &Selector, object: &ObjectMeta) -> Claim {
     static NONE: BTreeMap<String, String> = BTreeMap::new();
     let matches = selector.matches(object.labels.as_ref().unwrap_or(&NONE));
     let leaving = owner.deletion_timestamp.is_some() || object.deletion_timestamp.is_some();

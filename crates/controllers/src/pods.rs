@@ -173,9 +173,10 @@ mod tests {
         let young = ready_at("young", "2026-01-02T00:00:00Z");
         let mut restarted = ready_at("restarted", "2026-01-01T00:00:00Z");
         if let Some(status) = restarted.status.as_mut() {
-            status.container_statuses =
-                serde_json::from_value(json!([{"name": "c", "restartCount": 3, "ready": true, "image": "", "imageID": ""}]))
-                    .expect("statuses");
+            status.container_statuses = serde_json::from_value(
+                json!([{"name": "c", "restartCount": 3, "ready": true, "image": "", "imageID": ""}]),
+            )
+            .expect("statuses");
         }
         let old = ready_at("zzz-old", "2026-01-01T00:00:00Z");
         let mut pods = vec![old, restarted, young, cheap, unready, pending, unbound];

@@ -15,7 +15,8 @@ impl std::ops::AddAssign for Milli {
 /// Reads a quantity. What is no quantity is `None`; the API server lets none of those in.
 pub(crate) fn milli(quantity: &Quantity) -> Option<Milli> {
     let text = quantity.0.trim();
-    let digits = text.find(|c: char| !c.is_ascii_digit() && !matches!(c, '.' | '+' | '-')).unwrap_or(text.len());
+    let digits =
+        text.find(|c: char| !c.is_ascii_digit() && !matches!(c, '.' | '+' | '-')).unwrap_or(text.len());
     let (number, suffix) = text.split_at(digits);
     let (numerator, denominator): (i128, i128) = match suffix {
         "n" => (1, 1_000_000),

@@ -246,7 +246,8 @@ async fn resolve_collision(deployment: &Deployment, set: &ReplicaSet, cx: &Conte
     };
     let templates = |set: &ReplicaSet| set.spec.as_ref().and_then(|spec| spec.template.clone());
     let same = templates(&existing).zip(templates(set)).is_some_and(|(a, b)| template::same_template(&a, &b));
-    let ours = controller_of(&existing.metadata).is_some_and(|owner| Some(&owner.uid) == deployment.metadata.uid.as_ref());
+    let ours = controller_of(&existing.metadata)
+        .is_some_and(|owner| Some(&owner.uid) == deployment.metadata.uid.as_ref());
     if ours && same {
         cx.remember(&existing);
         return Ok(Done::Continue);

@@ -208,7 +208,8 @@ impl<'a> Rollout<'a> {
     /// Whether the Deployment's size changed since its ReplicaSets were last scaled.
     fn was_scaled(&self) -> bool {
         self.all().filter(|set| set.replicas > 0).any(|set| {
-            counted(&set.live.metadata, DESIRED_REPLICAS).is_some_and(|desired| desired != self.budget.desired)
+            counted(&set.live.metadata, DESIRED_REPLICAS)
+                .is_some_and(|desired| desired != self.budget.desired)
         })
     }
 

@@ -149,7 +149,8 @@ impl World {
     }
 
     fn condition(&self, kind: &str) -> (String, String, String) {
-        let conditions = self.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
+        let conditions =
+            self.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
         let found = conditions.into_iter().find(|condition| condition.type_ == kind);
         let found = found.map(|c| (c.status, c.reason.unwrap_or_default(), c.message.unwrap_or_default()));
         found.unwrap_or_default()
@@ -183,7 +184,10 @@ fn a_first_rollout_creates_one_replica_set_of_full_size_and_ends_available() {
     );
     assert_eq!(world.revision, 1);
     let status = world.status.clone().unwrap_or_default();
-    assert_eq!((status.replicas, status.updated_replicas, status.available_replicas), (Some(3), Some(3), Some(3)));
+    assert_eq!(
+        (status.replicas, status.updated_replicas, status.available_replicas),
+        (Some(3), Some(3), Some(3))
+    );
     assert_eq!((status.unavailable_replicas, status.observed_generation), (None, Some(1)));
 }
 
@@ -217,9 +221,8 @@ fn rolling_back_reuses_the_old_replica_set_under_a_new_revision() {
 
 #[test]
 fn recreate_waits_until_the_last_old_pod_is_gone() {
-    let recreate = |image: &str| {
-        deployment(2, image, |value| value["spec"]["strategy"] = json!({"type": "Recreate"}))
-    };
+    let recreate =
+        |image: &str| deployment(2, image, |value| value["spec"]["strategy"] = json!({"type": "Recreate"}));
     let mut world = World::default();
     world.settle(&recreate("v1"));
     let web = recreate("v2");
@@ -281,7 +284,8 @@ fn scaling_in_the_middle_of_a_rollout_keeps_the_proportions() {
 
 #[test]
 fn history_beyond_the_limit_is_forgotten_oldest_first() {
-    let limited = |image: &str| deployment(1, image, |value| value["spec"]["revisionHistoryLimit"] = 2.into());
+    let limited =
+        |image: &str| deployment(1, image, |value| value["spec"]["revisionHistoryLimit"] = 2.into());
     let mut world = World::default();
     for image in ["v1", "v2", "v3", "v4", "v5"] {
         world.settle(&limited(image));

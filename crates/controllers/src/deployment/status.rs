@@ -37,7 +37,9 @@ impl Report {
             conditions: before.conditions.clone().unwrap_or_default(),
             before,
             // The largest number means "no deadline", as upstream's default for old API versions.
-            deadline: deadline.filter(|seconds| *seconds != i32::MAX).map(|s| SignedDuration::from_secs(s.into())),
+            deadline: deadline
+                .filter(|seconds| *seconds != i32::MAX)
+                .map(|s| SignedDuration::from_secs(s.into())),
             now,
         }
     }
@@ -287,8 +289,7 @@ fn terminating(sets: &[&ReplicaSet]) -> Option<i32> {
 /// A failure reported by a ReplicaSet; one of the new ReplicaSet is told before others.
 fn replica_failure(new: Option<&ReplicaSet>, old: &[&ReplicaSet]) -> Option<DeploymentCondition> {
     let failures = new.into_iter().chain(old.iter().copied());
-    let mut failures =
-        failures.filter_map(|set| set.status.as_ref()?.conditions.as_ref()).flatten();
+    let mut failures = failures.filter_map(|set| set.status.as_ref()?.conditions.as_ref()).flatten();
     failures.find(|condition| condition.type_ == REPLICA_FAILURE).map(|condition| DeploymentCondition {
         type_: condition.type_.clone(),
         status: condition.status.clone(),

@@ -72,9 +72,10 @@ pub(super) fn template_hash(template: &PodTemplateSpec, collisions: Option<i32>)
     let text = canonical(template).to_string();
     let salt = collisions.map(i32::to_le_bytes).unwrap_or_default();
     let salt = if collisions.is_some() { &salt[..] } else { &[] };
-    let hash = text.bytes().chain(salt.iter().copied()).fold(0x811c_9dc5_u32, |hash, byte| {
-        (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
-    });
+    let hash = text
+        .bytes()
+        .chain(salt.iter().copied())
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
     hash.to_string().bytes().map(|digit| char::from(LETTERS[usize::from(digit) % LETTERS.len()])).collect()
 }
 
@@ -225,7 +226,8 @@ mod tests {
         let spec = new.spec.as_ref().expect("a spec");
         assert_eq!(spec.replicas, Some(0));
         assert_eq!(spec.selector.match_labels.as_ref().expect("labels")[HASH_LABEL], hash);
-        let labels = spec.template.as_ref().and_then(|t| t.metadata.as_ref()?.labels.as_ref()).expect("labels");
+        let labels =
+            spec.template.as_ref().and_then(|t| t.metadata.as_ref()?.labels.as_ref()).expect("labels");
         assert_eq!(labels[HASH_LABEL], hash);
         let annotations = new.annotations();
         assert_eq!(annotations[REVISION], "3");

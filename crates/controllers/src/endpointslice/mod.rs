@@ -22,7 +22,9 @@ pub(crate) struct EndpointSlices;
 /// The controller that runs EndpointSlices.
 pub(crate) fn controller() -> Controller<EndpointSlices> {
     Controller::new("endpointslice-controller", EndpointSlices)
-        .index::<EndpointSlice>(BY_SERVICE, |slice| service_of(slice).map(|key| key.to_string()).into_iter().collect())
+        .index::<EndpointSlice>(BY_SERVICE, |slice| {
+            service_of(slice).map(|key| key.to_string()).into_iter().collect()
+        })
         .watches::<EndpointSlice>(|slice, _| service_of(slice).into_iter().collect())
         .watches::<Pod>(selecting)
         .reads::<Node>()
@@ -70,7 +72,9 @@ impl Reconciler for EndpointSlices {
         for action in plan::plan(&service, &pods, slices, |name| nodes.get(&Key::cluster(name))) {
             match action {
                 Action::Create(slice) => match cx.create(&*slice).await {
-                    Err(error) if crate::replicaset::is_namespace_terminating(&error) => return Ok(Outcome::Done),
+                    Err(error) if crate::replicaset::is_namespace_terminating(&error) => {
+                        return Ok(Outcome::Done);
+                    }
                     other => drop(other?),
                 },
                 Action::Replace(slice) => replace(&slice, cx).await?,
@@ -83,7 +87,8 @@ impl Reconciler for EndpointSlices {
 
 /// Puts a slice in the place of the one it was made from, unless somebody changed that meanwhile.
 async fn replace(slice: &EndpointSlice, cx: &Context) -> Result<(), Error> {
-    let api: Api<EndpointSlice> = Api::namespaced(cx.client().clone(), &slice.namespace().unwrap_or_default());
+    let api: Api<EndpointSlice> =
+        Api::namespaced(cx.client().clone(), &slice.namespace().unwrap_or_default());
     let params = PostParams { field_manager: Some(cx.field_manager().to_owned()), ..PostParams::default() };
     let written = api.replace(&slice.name_any(), &params, slice).await?;
     cx.remember(&written);

@@ -66,8 +66,7 @@ pub(super) fn plan(
             planned.append(&mut fill(group, family, &mut slices));
         }
     }
-    let mut actions: Vec<Action> =
-        planned.into_iter().filter_map(|slice| slice.action(service)).collect();
+    let mut actions: Vec<Action> = planned.into_iter().filter_map(|slice| slice.action(service)).collect();
     actions.extend(slices.into_iter().filter_map(|slice| slice.live).map(Action::Delete));
     actions
 }
@@ -126,7 +125,8 @@ fn families(service: &Service) -> Vec<Family> {
 
 fn addresses(pod: &Pod) -> impl Iterator<Item = IpAddr> {
     let status = pod.status.as_ref();
-    let many = status.and_then(|status| status.pod_ips.as_ref()).into_iter().flatten().map(|ip| ip.ip.as_str());
+    let many =
+        status.and_then(|status| status.pod_ips.as_ref()).into_iter().flatten().map(|ip| ip.ip.as_str());
     let one = status.and_then(|status| status.pod_ip.as_deref());
     let listed = status.and_then(|status| status.pod_ips.as_ref()).is_some_and(|ips| !ips.is_empty());
     many.chain(one.filter(move |_| !listed)).filter_map(|ip| ip.parse().ok())
@@ -151,8 +151,10 @@ fn endpoint(
         .and_then(node)
         .and_then(|node| node.labels().get("topology.kubernetes.io/zone").cloned());
     let pod_spec = pod.spec.as_ref();
-    let in_subdomain = pod_spec.and_then(|spec| spec.subdomain.as_deref()) == Some(service.name_any().as_str());
-    let hostname = pod_spec.and_then(|spec| spec.hostname.clone()).filter(|name| in_subdomain && !name.is_empty());
+    let in_subdomain =
+        pod_spec.and_then(|spec| spec.subdomain.as_deref()) == Some(service.name_any().as_str());
+    let hostname =
+        pod_spec.and_then(|spec| spec.hostname.clone()).filter(|name| in_subdomain && !name.is_empty());
     Some(Endpoint {
         addresses,
         conditions: Some(EndpointConditions {
@@ -431,11 +433,10 @@ mod tests {
             })
             .collect();
         let (yes, no) = (Some(true), Some(false));
-        assert_eq!(seen, [
-            ("10.244.0.1", yes, yes, no),
-            ("10.244.0.2", no, no, no),
-            ("10.244.0.3", no, yes, yes),
-        ]);
+        assert_eq!(
+            seen,
+            [("10.244.0.1", yes, yes, no), ("10.244.0.2", no, no, no), ("10.244.0.3", no, yes, yes),]
+        );
         assert_eq!(slices[0].ports.as_ref().map(|ports| ports[0].port), Some(Some(8080)));
     }
 

@@ -141,7 +141,8 @@ impl Graph {
         let Some(owner) = self.nodes.get(reference.uid.as_str()) else { return true };
         let group = reference.api_version.rsplit_once('/').map_or("", |(group, _)| group);
         let same_place = owner.namespace.is_none() || owner.namespace == node.namespace;
-        let same = owner.kind.kind == reference.kind && owner.kind.group == group && *owner.name == *reference.name;
+        let same =
+            owner.kind.kind == reference.kind && owner.kind.group == group && *owner.name == *reference.name;
         !same || !same_place || (owner.deleting && owner.foreground)
     }
 
@@ -266,7 +267,8 @@ mod tests {
         free.owners[0].block_owner_deletion = None;
         graph.observe(&uid("free"), free);
         graph.observe(&uid("a"), node("n", "a", &[("o", "owner")]));
-        let look = graph.observe(&uid("o"), Node { deleting: true, foreground: true, ..node("n", "owner", &[]) });
+        let look =
+            graph.observe(&uid("o"), Node { deleting: true, foreground: true, ..node("n", "owner", &[]) });
         assert_eq!(look, [uid("o")]);
         assert_eq!(graph.task("o"), Some(Task::Foreground));
         assert_eq!(graph.blocking("o"), [uid("a")]);

@@ -48,7 +48,8 @@ pub(super) enum JobError {
 
 impl fmt::Display for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let namespace = self.namespace.as_deref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
+        let namespace =
+            self.namespace.as_deref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
         write!(f, "{} {namespace}{}", self.kind.kind, self.name)
     }
 }
@@ -57,7 +58,8 @@ impl fmt::Display for Node {
 pub(super) async fn run(client: &Client, kinds: &Kinds, job: Job) -> Result<(), JobError> {
     match job {
         Job::Examine { uid, node, gone, has_dependents, in_cycle } => {
-            let Some(live) = lookup(client, &node.kind, node.namespace.as_deref(), &node.name, &uid).await? else {
+            let Some(live) = lookup(client, &node.kind, node.namespace.as_deref(), &node.name, &uid).await?
+            else {
                 return Ok(());
             };
             let Some(standings) = standings(client, kinds, &live, &gone).await? else { return Ok(()) };
@@ -84,10 +86,12 @@ pub(super) async fn run(client: &Client, kinds: &Kinds, job: Job) -> Result<(), 
         Job::Orphan { uid, node, dependents } => {
             for (dependent_uid, dependent) in dependents {
                 let namespace = dependent.namespace.as_deref();
-                let live = lookup(client, &dependent.kind, namespace, &dependent.name, &dependent_uid).await?;
+                let live =
+                    lookup(client, &dependent.kind, namespace, &dependent.name, &dependent_uid).await?;
                 let Some(live) = live else { continue };
                 let owners = live.owner_references.iter().flatten();
-                let others: Vec<OwnerReference> = owners.filter(|owner| *owner.uid != *uid).cloned().collect();
+                let others: Vec<OwnerReference> =
+                    owners.filter(|owner| *owner.uid != *uid).cloned().collect();
                 if others.len() != live.owner_references.as_ref().map_or(0, Vec::len) {
                     patch_references(client, &dependent, &live, others).await?;
                 }
@@ -165,10 +169,9 @@ async fn delete(client: &Client, node: &Node, live: &ObjectMeta, policy: Policy)
 /// Keeps an object from blocking its owners: in a cycle everybody would wait for everybody.
 async fn unblock(client: &Client, node: &Node, live: ObjectMeta) -> Result<Option<ObjectMeta>, JobError> {
     let references = live.owner_references.clone().unwrap_or_default();
-    let references = references.into_iter().map(|reference| OwnerReference {
-        block_owner_deletion: Some(false),
-        ..reference
-    });
+    let references = references
+        .into_iter()
+        .map(|reference| OwnerReference { block_owner_deletion: Some(false), ..reference });
     patch_references(client, node, &live, references.collect()).await
 }
 
@@ -188,8 +191,7 @@ async fn patch_references(
 async fn release(client: &Client, uid: &str, node: &Node, finalizer: &str) -> Result<(), JobError> {
     let live = lookup(client, &node.kind, node.namespace.as_deref(), &node.name, uid).await?;
     let Some(live) = live.filter(|live| has_finalizer(live, finalizer)) else { return Ok(()) };
-    let others: Vec<&String> =
-        live.finalizers.iter().flatten().filter(|name| *name != finalizer).collect();
+    let others: Vec<&String> = live.finalizers.iter().flatten().filter(|name| *name != finalizer).collect();
     let patch = json!({"metadata": {
         "uid": live.uid, "resourceVersion": live.resource_version, "finalizers": others}});
     patch_metadata(client, node, &patch).await.map(drop)

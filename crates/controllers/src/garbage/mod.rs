@@ -133,7 +133,9 @@ impl Collector {
         let hasty = match self.graph.task(&uid) {
             None => return,
             Some(Task::Examine) => self.graph.node(&uid).is_some_and(|node| {
-                node.owners.iter().any(|owner| self.graph.is_gone(&owner.uid) || self.graph.is_foreground(&owner.uid))
+                node.owners
+                    .iter()
+                    .any(|owner| self.graph.is_gone(&owner.uid) || self.graph.is_foreground(&owner.uid))
             }),
             // A dependent may have been created just before; it is to be seen first.
             Some(Task::Orphan | Task::Foreground) => false,
@@ -176,7 +178,8 @@ impl Collector {
                 })
             }
             Task::Orphan => {
-                let dependents = dependents.iter().filter_map(|uid| Some((uid.clone(), self.graph.node(uid)?.clone())));
+                let dependents =
+                    dependents.iter().filter_map(|uid| Some((uid.clone(), self.graph.node(uid)?.clone())));
                 Some(Job::Orphan { dependents: dependents.collect(), uid: uid.clone(), node })
             }
             Task::Foreground => {
@@ -220,7 +223,8 @@ impl Collector {
     fn follow(&mut self, kinds: Kinds) {
         self.discovery_failures = 0;
         let wanted: HashSet<Arc<Kind>> = kinds.iter().filter(|kind| !kind.is_event()).cloned().collect();
-        let lost: Vec<Arc<Kind>> = self.followed.keys().filter(|kind| !wanted.contains(*kind)).cloned().collect();
+        let lost: Vec<Arc<Kind>> =
+            self.followed.keys().filter(|kind| !wanted.contains(*kind)).cloned().collect();
         for kind in lost {
             if let Some(handle) = self.followed.remove(&kind) {
                 handle.abort();

@@ -90,14 +90,16 @@ mod tests {
     use super::*;
 
     fn owned(count: usize) -> ObjectMeta {
-        let reference = |number: usize| OwnerReference { uid: number.to_string(), ..OwnerReference::default() };
+        let reference =
+            |number: usize| OwnerReference { uid: number.to_string(), ..OwnerReference::default() };
         ObjectMeta { owner_references: Some((0..count).map(reference).collect()), ..ObjectMeta::default() }
     }
 
     #[test]
     fn one_solid_owner_keeps_an_object_and_the_others_are_dropped() {
         use Standing::{Dangling, Solid, Waiting};
-        let kept = |meta: &ObjectMeta, standings: &[Standing]| match judge(meta, standings, HasDependents::No) {
+        let kept = |meta: &ObjectMeta, standings: &[Standing]| match judge(meta, standings, HasDependents::No)
+        {
             Verdict::KeepReferences(references) => references.into_iter().map(|r| r.uid).collect::<Vec<_>>(),
             other => panic!("{other:?}"),
         };

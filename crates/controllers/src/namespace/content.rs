@@ -38,7 +38,8 @@ impl Reconciler for NamespaceContent {
 
     async fn reconcile(&self, namespace: Arc<Namespace>, cx: &Context) -> Result<Outcome, Error> {
         let finalizers = namespace.spec.as_ref().and_then(|spec| spec.finalizers.clone()).unwrap_or_default();
-        if namespace.metadata.deletion_timestamp.is_none() || !finalizers.iter().any(|name| name == FINALIZER) {
+        if namespace.metadata.deletion_timestamp.is_none() || !finalizers.iter().any(|name| name == FINALIZER)
+        {
             return Ok(Outcome::Done);
         }
         let kinds = Kinds::discover(cx.client()).await?;
@@ -154,7 +155,8 @@ async fn finalize(namespace: &Namespace, finalizers: &[String], cx: &Context) ->
     // The uid alone says which namespace is meant; others may have written to it meanwhile.
     finalized.metadata.resource_version = None;
     let api: Api<Namespace> = Api::all(cx.client().clone());
-    match api.replace_subresource("finalize", &namespace.name_any(), &PostParams::default(), &finalized).await {
+    match api.replace_subresource("finalize", &namespace.name_any(), &PostParams::default(), &finalized).await
+    {
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
         other => Ok(other.map(drop)?),
     }
@@ -167,7 +169,11 @@ fn status(namespace: &Namespace, left: &Remaining, cx: &Context) -> NamespaceSta
     NamespaceStatus { phase: Some("Terminating".into()), conditions: Some(conditions(&before, left, now)) }
 }
 
-fn conditions(before: &[NamespaceCondition], left: &Remaining, now: jiff::Timestamp) -> Vec<NamespaceCondition> {
+fn conditions(
+    before: &[NamespaceCondition],
+    left: &Remaining,
+    now: jiff::Timestamp,
+) -> Vec<NamespaceCondition> {
     let kinds: Vec<String> =
         left.by_kind.iter().map(|(kind, count)| format!("{kind} has {count} resource instances")).collect();
     let finalizers: Vec<String> = left
@@ -178,7 +184,8 @@ fn conditions(before: &[NamespaceCondition], left: &Remaining, now: jiff::Timest
     let remaining = (!kinds.is_empty())
         .then(|| ("SomeResourcesRemain", format!("Some resources are remaining: {}", kinds.join(", "))));
     let held = (!finalizers.is_empty()).then(|| {
-        let message = format!("Some content in the namespace has finalizers remaining: {}", finalizers.join(", "));
+        let message =
+            format!("Some content in the namespace has finalizers remaining: {}", finalizers.join(", "));
         ("SomeFinalizersRemain", message)
     });
     let fine = |reason, message: &str| (reason, message.to_owned());
@@ -241,11 +248,14 @@ mod tests {
             .filter(|condition| condition.status == "True")
             .map(|condition| condition.message.clone().unwrap_or_default())
             .collect();
-        assert_eq!(shown, [
-            "Some resources are remaining: configmaps. has 2 resource instances, \
+        assert_eq!(
+            shown,
+            [
+                "Some resources are remaining: configmaps. has 2 resource instances, \
              widgets.example.com has 1 resource instances",
-            "Some content in the namespace has finalizers remaining: a.io/x in 2 resource instances",
-        ]);
+                "Some content in the namespace has finalizers remaining: a.io/x in 2 resource instances",
+            ]
+        );
         assert_eq!(conditions.len(), 5);
     }
 

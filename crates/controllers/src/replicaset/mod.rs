@@ -51,7 +51,9 @@ impl Reconciler for ReplicaSets {
 
     async fn reconcile(&self, set: Arc<ReplicaSet>, cx: &Context) -> Result<Outcome, Error> {
         let Some(selector) = selector(&set) else {
-            return Err(Error::terminal("spec.selector selects no pods in particular; give it labels to match"));
+            return Err(Error::terminal(
+                "spec.selector selects no pods in particular; give it labels to match",
+            ));
         };
         let sorted = plan::sort(&set, &selector, candidates(&set, cx));
         let actions = plan::plan(&set, &sorted);
@@ -99,7 +101,11 @@ async fn act(set: &ReplicaSet, action: Action, cx: &Context) -> Result<(), Error
         Action::Delete(pod) => {
             let deleted = cx.delete(&*pod).await;
             match &deleted {
-                Ok(()) => cx.event(EventType::Normal, "SuccessfulDelete", format!("Deleted pod: {}", pod.name_any())),
+                Ok(()) => cx.event(
+                    EventType::Normal,
+                    "SuccessfulDelete",
+                    format!("Deleted pod: {}", pod.name_any()),
+                ),
                 Err(error) => {
                     cx.event(EventType::Warning, "FailedDelete", format!("Error deleting: {error}"));
                 }
@@ -121,7 +127,11 @@ async fn create(set: &ReplicaSet, count: usize, cx: &Context) -> Result<(), Erro
         for result in results {
             match result {
                 Ok(pod) => {
-                    cx.event(EventType::Normal, "SuccessfulCreate", format!("Created pod: {}", pod.name_any()));
+                    cx.event(
+                        EventType::Normal,
+                        "SuccessfulCreate",
+                        format!("Created pod: {}", pod.name_any()),
+                    );
                 }
                 // Everything in the namespace is about to go; nothing needs to be done.
                 Err(error) if is_namespace_terminating(&error) => return Ok(()),
@@ -148,7 +158,8 @@ pub(crate) fn is_namespace_terminating(error: &Error) -> bool {
 async fn adopt(set: &ReplicaSet, pod: &Pod, cx: &Context) -> Result<(), Error> {
     let sets: Api<ReplicaSet> = Api::namespaced(cx.client().clone(), &set.namespace().unwrap_or_default());
     let live = sets.get_opt(&set.name_any()).await?;
-    let stays = live.is_some_and(|live| live.uid() == set.uid() && live.metadata.deletion_timestamp.is_none());
+    let stays =
+        live.is_some_and(|live| live.uid() == set.uid() && live.metadata.deletion_timestamp.is_none());
     if !stays {
         return Ok(());
     }
@@ -171,4 +182,3 @@ async fn set_owners(pod: &Pod, owners: &serde_json::Value, cx: &Context) -> Resu
         other => other.map(drop),
     }
 }
-

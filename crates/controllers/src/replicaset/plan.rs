@@ -274,7 +274,10 @@ mod tests {
             pod_with("relabelled", |pod| pod["metadata"]["labels"] = json!({"app": "db"})),
             pod_with("foreign", |pod| pod["metadata"]["ownerReferences"][0]["uid"] = "other".into()),
         ];
-        assert_eq!(names(&plan(&set, &sorted(&set, pods))), ["adopt orphan", "release relabelled", "create 1"]);
+        assert_eq!(
+            names(&plan(&set, &sorted(&set, pods))),
+            ["adopt orphan", "release relabelled", "create 1"]
+        );
     }
 
     #[test]

@@ -125,9 +125,8 @@ fn unfit(spec: &PodSpec, wanted: &Amounts, node: &Node, taken: &Taken) -> Option
     }
     let taints = node_spec.and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
     let hard = taints.iter().filter(|taint| taint.effect == "NoSchedule" || taint.effect == "NoExecute");
-    if let Some(taint) = hard
-        .into_iter()
-        .find(|taint| !tolerations.iter().any(|toleration| tolerates(toleration, taint)))
+    if let Some(taint) =
+        hard.into_iter().find(|taint| !tolerations.iter().any(|toleration| tolerates(toleration, taint)))
     {
         let value = taint.value.as_deref().unwrap_or_default();
         return Some(format!("node(s) had untolerated taint(s) {{{}: {value}}}", taint.key));
@@ -220,9 +219,8 @@ fn matches_selector(spec: &PodSpec, node: &Node) -> bool {
     let required =
         affinity.and_then(|affinity| affinity.required_during_scheduling_ignored_during_execution.as_ref());
     selector
-        && required.is_none_or(|required| {
-            required.node_selector_terms.iter().any(|term| matches_term(term, node))
-        })
+        && required
+            .is_none_or(|required| required.node_selector_terms.iter().any(|term| matches_term(term, node)))
 }
 
 /// A term matches when all of it does; an empty term matches nothing.
@@ -232,7 +230,9 @@ fn matches_term(term: &NodeSelectorTerm, node: &Node) -> bool {
     let fields = term.match_fields.as_deref().unwrap_or_default();
     let name = node.name_any();
     (!expressions.is_empty() || !fields.is_empty())
-        && expressions.iter().all(|wanted| matches_requirement(wanted, labels.get(&wanted.key).map(String::as_str)))
+        && expressions
+            .iter()
+            .all(|wanted| matches_requirement(wanted, labels.get(&wanted.key).map(String::as_str)))
         && fields.iter().all(|wanted| {
             let value = (wanted.key == "metadata.name").then_some(name.as_str());
             matches_requirement(wanted, value)
@@ -307,7 +307,10 @@ mod tests {
 
     #[test]
     fn a_plain_pod_goes_to_the_only_node() {
-        assert_eq!(decide(&pod(json!({})), &[node("a", |_| {})], &Ledger::default()), Decision::Bind("a".into()));
+        assert_eq!(
+            decide(&pod(json!({})), &[node("a", |_| {})], &Ledger::default()),
+            Decision::Bind("a".into())
+        );
     }
 
     #[test]

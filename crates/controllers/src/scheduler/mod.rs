@@ -150,14 +150,14 @@ impl Scheduler {
 /// Says why a pod waits.
 async fn postpone(pod: &Pod, reason: &str, cx: &Context) -> Result<Outcome, Error> {
     let before = condition(pod, "PodScheduled");
-    let known = before.is_some_and(|before| {
-        before.status == "False" && before.message.as_deref() == Some(reason)
-    });
+    let known =
+        before.is_some_and(|before| before.status == "False" && before.message.as_deref() == Some(reason));
     if known {
         return Ok(Outcome::Done);
     }
     let since = before.filter(|before| before.status == "False");
-    let since = since.and_then(|before| before.last_transition_time.as_ref()).map_or_else(|| cx.now(), |t| t.0);
+    let since =
+        since.and_then(|before| before.last_transition_time.as_ref()).map_or_else(|| cx.now(), |t| t.0);
     let second = since.round(jiff::Unit::Second).unwrap_or(since);
     cx.apply_status(&json!({"conditions": [{
         "type": "PodScheduled",
