@@ -172,7 +172,7 @@ impl<'a> Parser<'a> {
                 break;
             }
             if !self.take(",") {
-                return Err(format!("found '{}', expected: ',' or ')'", self.rest));
+                return Err(format!("found '{}', expected: ',', ')' or identifier", self.rest));
             }
         }
         values.sort_unstable();

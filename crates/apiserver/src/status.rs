@@ -152,6 +152,17 @@ impl Failure {
         Self::new(409, "Conflict", format!("Operation cannot be fulfilled on {what} \"{name}\": {why}")).about(resource, name)
     }
 
+    /// The object is not the one that a deletion is meant for (409).
+    pub fn precondition(resource: &Resource, name: &str, why: &str) -> Self {
+        let mut failure =
+            Self::new(409, "Conflict", format!("Operation cannot be fulfilled on {} \"{name}\": {why}", qualified(&resource.group, &resource.kind)))
+                .about(resource, name);
+        if let Some(details) = &mut failure.details {
+            details.kind = resource.kind.to_string();
+        }
+        failure
+    }
+
     /// Somebody wrote the object in between (409).
     pub fn modified(resource: &Resource, name: &str) -> Self {
         Self::conflict(
@@ -212,7 +223,7 @@ impl Failure {
 
     /// The server cannot process what was asked, without field details (422).
     pub fn unprocessable(message: impl Into<String>) -> Self {
-        Self::new(422, "Invalid", message)
+        Self::new(422, "Invalid", message).with_details(Details::default())
     }
 
     /// Come back later (429).
@@ -239,7 +250,7 @@ impl Failure {
 
     /// The client asks for a future that has not come (504).
     pub fn too_large_resource_version(asked: u64, current: u64) -> Self {
-        let mut failure = Self::timeout(format!("Too large resource version: {asked}, current: {current}"))
+        let mut failure = Self::timeout(format!("Timeout: Too large resource version: {asked}, current: {current}"))
             .with_cause("ResourceVersionTooLarge", "Too large resource version", "");
         if let Some(details) = &mut failure.details {
             details.retry_after_seconds = 1;
@@ -303,6 +314,6 @@ pub(crate) fn deleted(resource: &Resource, name: &str, uid: &str) -> Value {
 }
 
 /// A `Status` that says nothing but that it worked.
-pub(crate) fn success() -> Value {
-    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"})
+pub(crate) fn created() -> Value {
+    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201})
 }

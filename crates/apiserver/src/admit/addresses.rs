@@ -86,6 +86,11 @@ impl Addresses {
             "None" => {
                 spec["clusterIP"] = "None".into();
                 spec["clusterIPs"] = json!(["None"]);
+                // Endpoints that somebody else writes may be of both families.
+                if spec["selector"].as_object().is_none_or(serde_json::Map::is_empty) && spec.get("ipFamilyPolicy").is_none() {
+                    spec["ipFamilies"] = json!(["IPv4", "IPv6"]);
+                    spec["ipFamilyPolicy"] = "RequireDualStack".into();
+                }
                 families(spec);
                 return Ok(());
             }
@@ -140,7 +145,7 @@ impl Addresses {
     }
 
     fn assign_ports(&self, service: &mut Value, wanted: bool, had: &[u16], reserved: &mut Reserved<'_>) -> Result<(), FieldError> {
-        let Some(ports) = service["spec"]["ports"].as_array_mut() else { return Ok(()) };
+        let Some(ports) = service.pointer_mut("/spec/ports").and_then(Value::as_array_mut) else { return Ok(()) };
         let mut given: Vec<u16> = Vec::new();
         for (index, port) in ports.iter_mut().enumerate() {
             let number = port["nodePort"].as_u64().and_then(|number| u16::try_from(number).ok()).unwrap_or(0);

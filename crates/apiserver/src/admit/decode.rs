@@ -48,7 +48,11 @@ pub(crate) fn object(call: &Call<'_>, body: Body) -> Result<Value, Failure> {
     let resource = call.resource;
     let Decoded { value: mut object, duplicates } = body.decoded;
     let (kind, version) = (&*resource.kind, &*resource.version);
-    let wrong = |why: String| Failure::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}"));
+    let patched = (body.source == Source::Patch).then(|| object.to_string());
+    let wrong = |why: String| match &patched {
+        Some(text) => Failure::invalid("", "", "", &[FieldError::invalid("patch", text.as_str(), why)]),
+        None => Failure::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}")),
+    };
     if !object.is_object() {
         return Err(wrong("the body is not an object".to_owned()));
     }

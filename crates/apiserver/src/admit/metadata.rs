@@ -91,8 +91,8 @@ pub(crate) fn check_annotations(annotations: Option<&Value>, field: &str, errors
 fn check_owners(object: &Value, errors: &mut Vec<FieldError>) {
     let mut controller: Option<String> = None;
     let owners = object.meta_get("ownerReferences").and_then(Value::as_array);
-    for (index, owner) in owners.into_iter().flatten().enumerate() {
-        let field = format!("metadata.ownerReferences[{index}]");
+    for owner in owners.into_iter().flatten() {
+        let field = "metadata.ownerReferences".to_owned();
         let text = |key: &str| owner[key].as_str().unwrap_or_default();
         let api_version = text("apiVersion");
         if api_version.is_empty() || api_version.starts_with('/') || api_version.matches('/').count() > 1 {
@@ -122,11 +122,12 @@ fn check_owners(object: &Value, errors: &mut Vec<FieldError>) {
 
 fn check_finalizers(object: &Value, errors: &mut Vec<FieldError>) {
     let finalizers = object.finalizers();
-    for finalizer in &finalizers {
-        errors.extend(names::qualified_name(finalizer).into_iter().map(|why| FieldError::invalid("metadata.finalizers", finalizer.as_str(), why)));
+    for (index, finalizer) in finalizers.iter().enumerate() {
+        let field = format!("metadata.finalizers[{index}]");
+        errors.extend(names::qualified_name(finalizer).into_iter().map(|why| FieldError::invalid(&field, finalizer.as_str(), why)));
         if !finalizer.contains('/') && !matches!(finalizer.as_str(), "orphan" | "foregroundDeletion" | "kubernetes") {
             errors.push(FieldError::invalid(
-                "metadata.finalizers",
+                &field,
                 finalizer.as_str(),
                 "name is neither a standard finalizer name nor is it fully qualified",
             ));

@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use super::defaults::TEMPLATE_GENERATION;
 use crate::{
     engine::{
         Call, Engine, Side,
@@ -14,7 +15,8 @@ use crate::{
 /// Prepares a new object.
 pub(crate) fn create(engine: &Engine, call: &Call<'_>, object: &mut Value) -> Result<(), Failure> {
     let resource = call.resource;
-    if resource.has_status() {
+    // A node tells of itself from the start.
+    if resource.has_status() && &*resource.storage.name != "nodes" {
         object_mut(object).remove("status");
     }
     if resource.origin != Origin::BuiltIn {
@@ -27,7 +29,7 @@ pub(crate) fn create(engine: &Engine, call: &Call<'_>, object: &mut Value) -> Re
             object["status"] = json!({"phase": "Active"});
         }
         ("", "persistentvolumeclaims" | "persistentvolumes") => object["status"] = json!({"phase": "Pending"}),
-        ("apps", "replicasets" | "replicationcontrollers") => object["status"] = json!({"replicas": 0}),
+        ("apps", "replicasets") | ("", "replicationcontrollers") => object["status"] = json!({"replicas": 0}),
         ("apps", "statefulsets") => object["status"] = json!({"replicas": 0, "availableReplicas": 0}),
         ("apps", "daemonsets") => {
             object["status"] = json!({"currentNumberScheduled": 0, "desiredNumberScheduled": 0, "numberMisscheduled": 0, "numberReady": 0});
@@ -36,10 +38,7 @@ pub(crate) fn create(engine: &Engine, call: &Call<'_>, object: &mut Value) -> Re
             object["status"] = json!({"currentHealthy": 0, "desiredHealthy": 0, "disruptionsAllowed": 0, "expectedPods": 0});
         }
         ("autoscaling", "horizontalpodautoscalers") => {
-            object["status"] = json!({"currentMetrics": null, "desiredReplicas": 0});
-            if let Some(status) = object.get_mut("status") {
-                object_mut(status).remove("currentMetrics");
-            }
+            object["status"] = json!({"desiredReplicas": 0});
         }
         ("", "services") => object["status"] = json!({"loadBalancer": {}}),
         ("networking.k8s.io", "ingresses") => object["status"] = json!({"loadBalancer": {}}),
@@ -59,6 +58,7 @@ pub(crate) fn create(engine: &Engine, call: &Call<'_>, object: &mut Value) -> Re
     if resource.has_status() && object.get("status").is_none() {
         object["status"] = empty();
     }
+    super::decode::canonical(object, resource);
     Ok(())
 }
 
@@ -91,6 +91,11 @@ pub(crate) fn update(engine: &Engine, call: &Call<'_>, side: Side<'_>, object: &
             *object = live.clone();
             object["metadata"] = metadata;
             object["spec"]["ephemeralContainers"] = containers;
+        }
+        ("apps", "daemonsets", Side::Main) => {
+            let before: u64 = live["metadata"]["annotations"][TEMPLATE_GENERATION].as_str().and_then(|text| text.parse().ok()).unwrap_or(1);
+            let changed = object["spec"]["template"] != live["spec"]["template"];
+            object["metadata"]["annotations"][TEMPLATE_GENERATION] = (before + u64::from(changed)).to_string().into();
         }
         ("certificates.k8s.io", "certificatesigningrequests", Side::Main) => object["spec"] = live["spec"].clone(),
         ("certificates.k8s.io", "certificatesigningrequests", Side::Other("approval")) => object["spec"] = live["spec"].clone(),
@@ -175,6 +180,8 @@ fn new_job(job: &mut Value) {
         return;
     }
     let (uid, name) = (job.uid().to_owned(), job.name().to_owned());
+    // Labels that were taken from the template go on following it.
+    let follows = job.meta_get("labels").is_some_and(|labels| Some(labels) == job["spec"]["template"]["metadata"].get("labels"));
     let labels = &mut job["spec"]["template"]["metadata"]["labels"];
     for (key, value) in
         [("batch.kubernetes.io/controller-uid", &uid), ("batch.kubernetes.io/job-name", &name), ("controller-uid", &uid), ("job-name", &name)]
@@ -182,6 +189,9 @@ fn new_job(job: &mut Value) {
         if labels.get(key).is_none() {
             labels[key] = value.as_str().into();
         }
+    }
+    if follows {
+        job["metadata"]["labels"] = job["spec"]["template"]["metadata"]["labels"].clone();
     }
     if job["spec"].get("selector").is_none() {
         job["spec"]["selector"] = json!({"matchLabels": {"batch.kubernetes.io/controller-uid": uid}});

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{api_version, meta::object_mut};
-use crate::types::Resource;
+use crate::{schema, types::Resource};
 
 /// The object as it is stored.
 pub(crate) fn to_storage(resource: &Resource, object: &Value) -> Value {
@@ -12,7 +12,11 @@ pub(crate) fn to_storage(resource: &Resource, object: &Value) -> Value {
 
 /// A stored object as the resource shows it.
 pub(crate) fn from_storage(resource: &Resource, object: Value) -> Value {
-    convert(object, &resource.storage.api_version, &api_version(resource))
+    let mut object = convert(object, &resource.storage.api_version, &api_version(resource));
+    if differs(resource) {
+        schema::canonical(&mut object, &resource.schema);
+    }
+    object
 }
 
 /// Whether stored bytes differ from what the resource shows in more than their `apiVersion`.
@@ -26,8 +30,20 @@ fn convert(mut object: Value, from: &str, to: &str) -> Value {
         return object;
     }
     match (from, to) {
-        ("v1", "events.k8s.io/v1") => event(&mut object, &CORE_TO_EVENTS),
-        ("events.k8s.io/v1", "v1") => event(&mut object, &EVENTS_TO_CORE),
+        ("v1", "events.k8s.io/v1") => {
+            event(&mut object, &CORE_TO_EVENTS);
+            for field in ["reportingController", "reportingInstance"] {
+                if object[field] == "" {
+                    object_mut(&mut object).remove(field);
+                }
+            }
+        }
+        ("events.k8s.io/v1", "v1") => {
+            event(&mut object, &EVENTS_TO_CORE);
+            for field in ["reportingComponent", "reportingInstance"] {
+                object_mut(&mut object).entry(field).or_insert_with(|| "".into());
+            }
+        }
         ("autoscaling/v1", "autoscaling/v2") => autoscaler_to_v2(&mut object),
         ("autoscaling/v2", "autoscaling/v1") => autoscaler_to_v1(&mut object),
         _ => {}
@@ -108,7 +124,7 @@ mod tests {
 
     #[test]
     fn events_keep_all_they_say_in_both_groups() {
-        let core = json!({"apiVersion": "v1", "kind": "Event", "involvedObject": {"name": "p"}, "message": "m", "count": 2, "reason": "R"});
+        let core = json!({"apiVersion": "v1", "kind": "Event", "reportingComponent": "", "reportingInstance": "", "involvedObject": {"name": "p"}, "message": "m", "count": 2, "reason": "R"});
         let there = convert(core.clone(), "v1", "events.k8s.io/v1");
         assert_eq!(there["regarding"]["name"], "p");
         assert_eq!((&there["note"], &there["deprecatedCount"], &there["reason"]), (&json!("m"), &json!(2), &json!("R")));

@@ -108,13 +108,15 @@ impl DeleteOptions {
     }
 
     fn check(&self, resource: &Resource, object: &Value) -> Result<(), Failure> {
-        for (what, wanted, found) in [
-            ("UID", &self.uid, object.uid()),
-            ("ResourceVersion", &self.resource_version, object.resource_version()),
+        for (what, wanted, found, guess) in [
+            ("UID", &self.uid, object.uid(), "deleted and then recreated"),
+            ("ResourceVersion", &self.resource_version, object.resource_version(), "modified"),
         ] {
             if let Some(wanted) = wanted.as_deref().filter(|wanted| *wanted != found) {
-                let why = format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}");
-                return Err(Failure::conflict(resource, object.name(), &why));
+                let why = format!(
+                    "the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). The object might have been {guess}"
+                );
+                return Err(Failure::precondition(resource, object.name(), &why));
             }
         }
         Ok(())
@@ -231,11 +233,11 @@ fn step(resource: &Resource, live: &Value, options: &DeleteOptions, now: Timesta
     if live.is_deleting() {
         let current = live.meta_get("deletionGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(0);
         if grace < current {
+            mark(&mut object, grace, now, current);
             if grace == 0 && finalizers.is_empty() && !namespace_stays {
                 return Step::Remove(object);
             }
             object.set_finalizers(finalizers);
-            mark(&mut object, grace, now, current);
             return Step::Mark(object);
         }
         if grace == 0 && current == 0 && finalizers.is_empty() && !namespace_stays {
@@ -273,7 +275,9 @@ fn mark(object: &mut Value, grace: i64, now: Timestamp, previous: i64) {
         .unwrap_or(now);
     let ends = began.checked_add(SignedDuration::from_secs(grace)).unwrap_or(now);
     object.meta_set("deletionTimestamp", Some(time_text(ends).into()));
-    object.meta_set("deletionGracePeriodSeconds", Some(grace.into()));
+    if object["kind"] != "Namespace" {
+        object.meta_set("deletionGracePeriodSeconds", Some(grace.into()));
+    }
 }
 
 /// How long the object may still work. Only pods take time, and only when somebody runs them.

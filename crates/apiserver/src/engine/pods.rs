@@ -44,10 +44,10 @@ impl Engine {
                 object["metadata"]["annotations"][key] = value.clone();
             }
             scheduled(&mut object, &now);
-            Ok(Wanted { object, ownership: Ownership::Track })
+            Ok(Wanted { object, ownership: Ownership::Applied })
         })
         .await?;
-        Ok(Outcome::plain(201, status::success()))
+        Ok(Outcome::plain(201, status::created()))
     }
 
     /// `POST pods/<name>/eviction`: deletes the pod as its disruption budget allows.
@@ -57,7 +57,7 @@ impl Engine {
         let stored = self.stored(call.resource, call.object_namespace(), call.name)?;
         self.check_budgets(call, &stored.key, &view::tree(&stored))?;
         self.delete(call, &options).await?;
-        Ok(Outcome::plain(201, status::success()))
+        Ok(Outcome::plain(201, status::created()))
     }
 
     /// Refuses an eviction while a budget that covers the pod allows none.

@@ -144,7 +144,7 @@ impl Engine {
         keep_other_side(resource, side, object, live);
         admit::prepare::update(self, call, side, object, live)?;
         let reserved = self.addresses.assign(call, object, Some(live))?;
-        if strategy(resource).generation && side != Side::Status && wants_differ(resource, object, live) {
+        if strategy(resource).generation && !matches!(side, Side::Status | Side::Other("binding")) && wants_differ(resource, object, live) {
             object.meta_set("generation", Some((live.generation() + 1).into()));
         }
         apply::keep_times(live, object);
@@ -175,7 +175,7 @@ fn check_preconditions(call: &Call<'_>, unconditional: Unconditional, object: &V
     if version.is_empty() || version == "0" {
         if unconditional == Unconditional::AsTheResourceSays && !strategy(resource).unconditional_update {
             let error = FieldError::invalid("metadata.resourceVersion", 0, "must be specified for an update");
-            return Err(Failure::invalid(&resource.group, &resource.kind, call.name, &[error]));
+            return Err(Failure::invalid(&resource.group, &resource.plural, call.name, &[error]));
         }
         return Ok(false);
     }

@@ -77,10 +77,10 @@ async fn main(engine: &Arc<Engine>, call: &Call<'_>, incoming: &Incoming, target
         }
         "get" => engine.get(call).await?,
         "create" => create(engine, call, incoming).await?,
-        "update" => engine.update(call, Side::Main, admit::Body::request(body(engine, call, incoming)?)).await?,
+        "update" => engine.update(call, Side::Main, admit::Body::request(body(call, incoming)?)).await?,
         "patch" => engine.patch(call, Side::Main, &patch(call, incoming)?).await?,
         "delete" | "deletecollection" => {
-            let options = delete_options(engine, incoming)?;
+            let options = delete_options(incoming)?;
             let call = rehearsed(call, &options, incoming)?;
             if one { engine.delete(&call, &options).await? } else { engine.delete_collection(&call, &options).await? }
         }
@@ -93,7 +93,7 @@ async fn create(engine: &Arc<Engine>, call: &Call<'_>, incoming: &Incoming) -> R
     if call.namespace.is_empty() && call.resource.scope == Scope::Namespaced {
         return Err(Failure::method_not_allowed());
     }
-    let decoded = body(engine, call, incoming)?;
+    let decoded = body(call, incoming)?;
     if let Some(review) = reviews::answer(engine, call, &decoded.value)? {
         return Ok(review);
     }
@@ -125,21 +125,21 @@ async fn side(engine: &Arc<Engine>, call: &Call<'_>, incoming: &Incoming, name: 
     let format = negotiate::negotiate(&incoming.headers)?;
     let outcome = match (subresource, verb) {
         (Subresource::Scale(paths), "get") => engine.get_scale(call, paths)?,
-        (Subresource::Scale(paths), "update") => engine.update_scale(call, paths, body(engine, call, incoming)?).await?,
+        (Subresource::Scale(paths), "update") => engine.update_scale(call, paths, body(call, incoming)?).await?,
         (Subresource::Scale(paths), _) => engine.patch_scale(call, paths, &patch(call, incoming)?).await?,
         (Subresource::Status, "get") => engine.get(call).await?,
-        (Subresource::Status, "update") => engine.update(call, Side::Status, admit::Body::request(body(engine, call, incoming)?)).await?,
+        (Subresource::Status, "update") => engine.update(call, Side::Status, admit::Body::request(body(call, incoming)?)).await?,
         (Subresource::Status, _) => engine.patch(call, Side::Status, &patch(call, incoming)?).await?,
         (Subresource::Other { .. }, "get") => match name {
             "ephemeralcontainers" | "resize" | "approval" => engine.get(call).await?,
             _ => return Err(unsupported(call, name)),
         },
-        (Subresource::Other { .. }, "update") => engine.update(call, Side::of(name), admit::Body::request(body(engine, call, incoming)?)).await?,
+        (Subresource::Other { .. }, "update") => engine.update(call, Side::of(name), admit::Body::request(body(call, incoming)?)).await?,
         (Subresource::Other { .. }, "patch") => engine.patch(call, Side::of(name), &patch(call, incoming)?).await?,
         (Subresource::Other { .. }, _) => match name {
-            "binding" => engine.bind(call, &body(engine, call, incoming)?.value).await?,
-            "eviction" => engine.evict(call, &body(engine, call, incoming)?.value).await?,
-            "token" => reviews::token(engine, call, &body(engine, call, incoming)?.value)?,
+            "binding" => engine.bind(call, &body(call, incoming)?.value).await?,
+            "eviction" => engine.evict(call, &body(call, incoming)?.value).await?,
+            "token" => reviews::token(engine, call, &body(call, incoming)?.value)?,
             _ => return Err(unsupported(call, name)),
         },
     };
@@ -155,7 +155,7 @@ fn find(engine: &Engine, group: &str, version: &str, plural: &str) -> Result<Arc
     engine.served.load().catalog.find(group, version, plural).cloned().ok_or_else(Failure::unknown_path)
 }
 
-fn body(engine: &Engine, call: &Call<'_>, incoming: &Incoming) -> Result<Decoded, Failure> {
+fn body(call: &Call<'_>, incoming: &Incoming) -> Result<Decoded, Failure> {
     let media = Media::of(&incoming.headers)?;
     if media == Media::Protobuf && call.resource.origin != Origin::BuiltIn {
         return Err(Failure::unsupported_media_type("custom resources cannot be read as protobuf: send application/json or application/yaml"));
@@ -163,13 +163,13 @@ fn body(engine: &Engine, call: &Call<'_>, incoming: &Incoming) -> Result<Decoded
     if incoming.body.is_empty() {
         return Err(Failure::bad_request("the body of the request is empty; an object was expected"));
     }
-    read(engine, media, incoming)
+    read(media, incoming)
 }
 
-fn read(engine: &Engine, media: Media, incoming: &Incoming) -> Result<Decoded, Failure> {
+fn read(media: Media, incoming: &Incoming) -> Result<Decoded, Failure> {
     match media {
         Media::Protobuf => {
-            let value = protobuf::decode(&engine.served.load().catalog, &incoming.body)?;
+            let value = protobuf::decode(&incoming.body)?;
             Ok(Decoded { value, duplicates: Vec::new() })
         }
         Media::Json | Media::Yaml => decode(media, &incoming.body),
@@ -181,11 +181,11 @@ fn patch(call: &Call<'_>, incoming: &Incoming) -> Result<Patch, Failure> {
     Patch::parse(call, kind, &incoming.body)
 }
 
-fn delete_options(engine: &Engine, incoming: &Incoming) -> Result<DeleteOptions, Failure> {
+fn delete_options(incoming: &Incoming) -> Result<DeleteOptions, Failure> {
     if incoming.body.iter().all(u8::is_ascii_whitespace) {
         return DeleteOptions::parse(None, &incoming.query);
     }
-    let decoded: Value = read(engine, Media::of(&incoming.headers)?, incoming)?.value;
+    let decoded: Value = read(Media::of(&incoming.headers)?, incoming)?.value;
     DeleteOptions::parse(Some(&decoded), &incoming.query)
 }
 

@@ -27,9 +27,7 @@ pub(super) fn answer(engine: &Engine, call: &Call<'_>, body: &Value) -> Result<O
     }
     review["apiVersion"] = api_version(call.resource).into();
     review["kind"] = (&*call.resource.kind).into();
-    if review.get("metadata").is_none() {
-        review["metadata"] = json!({});
-    }
+    review.meta_set("creationTimestamp", Some(time_text((engine.options.clock)()).into()));
     review["status"] = status;
     Ok(Some(Outcome::review(review)))
 }

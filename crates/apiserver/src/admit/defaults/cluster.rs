@@ -33,6 +33,21 @@ pub(super) fn node(value: &mut Value) {
     }
 }
 
+pub(super) fn limit_range(value: &mut Value) {
+    for item in each(spec(value), "limits") {
+        if item.get("type") != Some(&json!("Container")) {
+            continue;
+        }
+        for (from, to) in [("max", "default"), ("default", "defaultRequest"), ("min", "defaultRequest")] {
+            let source = item.get(from).and_then(Value::as_object).cloned().unwrap_or_default();
+            let target = object(item, to);
+            for (name, quantity) in source {
+                default(target, &name, quantity);
+            }
+        }
+    }
+}
+
 pub(super) fn claim(value: &mut Value) {
     default(spec(value), "volumeMode", "Filesystem");
     let status = object(object_mut(value), "status");

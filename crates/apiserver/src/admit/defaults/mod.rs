@@ -6,6 +6,8 @@ mod pod;
 mod service;
 mod workload;
 
+pub(super) use workload::TEMPLATE_GENERATION;
+
 use serde_json::{Map, Value};
 
 use crate::{
@@ -36,6 +38,7 @@ fn built_in(group: &str, plural: &str, object: &mut Value) {
         ("", "secrets") => cluster::secret(object),
         ("", "namespaces") => cluster::namespace(object),
         ("", "nodes") => cluster::node(object),
+        ("", "limitranges") => cluster::limit_range(object),
         ("", "persistentvolumeclaims") => cluster::claim(object),
         ("", "persistentvolumes") => cluster::volume(object),
         ("apps", "deployments") => workload::deployment(object),

@@ -1,12 +1,15 @@
 //! Pods and what is made of them.
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use super::{default, default_text, each, object};
 use crate::engine::meta::{empty, object_mut};
 
 /// A pod itself: more than its template.
 pub(super) fn pod(value: &mut Value) {
+    if let Some(status) = value.get_mut("status").and_then(Value::as_object_mut) {
+        addresses(status);
+    }
     let spec_value = object_mut(value).entry("spec").or_insert_with(empty);
     spec(spec_value);
     let pod_spec = object_mut(spec_value);
@@ -26,6 +29,22 @@ pub(super) fn pod(value: &mut Value) {
                 }
             }
         }
+    }
+}
+
+/// The first of a pod's addresses is also its one address; where they differ, the one counts.
+fn addresses(status: &mut Map<String, Value>) {
+    let one = status.get("podIP").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let first = status.get("podIPs").and_then(|addresses| addresses.pointer("/0/ip")).and_then(Value::as_str);
+    match first {
+        Some(first) if one.is_empty() => {
+            let first = first.to_owned();
+            status.insert("podIP".to_owned(), first.into());
+        }
+        first if !one.is_empty() && first != Some(&one) => {
+            status.insert("podIPs".to_owned(), json!([{"ip": one}]));
+        }
+        _ => {}
     }
 }
 

@@ -37,6 +37,11 @@ pub(super) fn service(value: &mut Value) {
     }
     if kind == "LoadBalancer" {
         default(wanted, "allocateLoadBalancerNodePorts", true);
+        if let Some(balancer) = value.pointer_mut("/status/loadBalancer").and_then(Value::as_object_mut) {
+            for ingress in each(balancer, "ingress").filter(|ingress| ingress.get("ip").is_some_and(|ip| ip != "")) {
+                default(ingress, "ipMode", "VIP");
+            }
+        }
     }
 }
 

@@ -5,6 +5,9 @@ use serde_json::{Value, json};
 use super::{cluster, default, default_text, each, object, pod, spec, template};
 use crate::engine::meta::{empty, object_mut};
 
+/// How often a DaemonSet's template has changed, kept where clients of old look for it.
+pub(in crate::admit) const TEMPLATE_GENERATION: &str = "deprecated.daemonset.template.generation";
+
 fn pod_template(value: &mut Value) {
     if let Some(spec) = value.get_mut("spec") {
         template(spec, "template");
@@ -53,7 +56,6 @@ pub(super) fn stateful_set(value: &mut Value) {
         && let Some(rolling) = strategy.get_mut("rollingUpdate").and_then(Value::as_object_mut)
     {
         default(rolling, "partition", 0);
-        default(rolling, "maxUnavailable", 1);
     }
     let retention = object(wanted, "persistentVolumeClaimRetentionPolicy");
     default_text(retention, "whenDeleted", "Retain");
@@ -69,6 +71,8 @@ pub(super) fn stateful_set(value: &mut Value) {
 }
 
 pub(super) fn daemon_set(value: &mut Value) {
+    let annotations = object(object(object_mut(value), "metadata"), "annotations");
+    default_text(annotations, TEMPLATE_GENERATION, "1");
     let wanted = spec(value);
     let strategy = object(wanted, "updateStrategy");
     default_text(strategy, "type", "RollingUpdate");

@@ -155,7 +155,6 @@ fn container(container: &Value, field: &str, volumes: &[&str], errors: &mut Vec<
     } else if image.trim() != image {
         errors.push(FieldError::invalid(format!("{field}.image"), image, "must not have leading or trailing whitespace"));
     }
-    one_of(container, "imagePullPolicy", field, &["Always", "IfNotPresent", "Never"], errors);
     one_of(container, "terminationMessagePolicy", field, &["FallbackToLogsOnError", "File"], errors);
     ports(container, field, errors);
     environment(container, field, errors);
@@ -177,12 +176,13 @@ fn container(container: &Value, field: &str, volumes: &[&str], errors: &mut Vec<
             errors.push(FieldError::invalid(format!("{path}.mountPath"), at, "must be unique"));
         }
     }
+    one_of(container, "imagePullPolicy", field, &["Always", "IfNotPresent", "Never"], errors);
+    resources(&container["resources"], &format!("{field}.resources"), errors);
     for kind in ["livenessProbe", "readinessProbe", "startupProbe"] {
         if let Some(value) = container.get(kind) {
             probe(value, &format!("{field}.{kind}"), kind, errors);
         }
     }
-    resources(&container["resources"], &format!("{field}.resources"), errors);
 }
 
 fn ports(container: &Value, field: &str, errors: &mut Vec<FieldError>) {
