@@ -128,8 +128,10 @@ mod tests {
         let container = &spec.template.spec.expect("a pod").containers[0];
         assert_eq!(container.ports.as_ref().map(|ports| ports[0].container_port), Some(8080));
         assert_eq!(container.env.as_ref().and_then(|env| env[0].value.clone()).as_deref(), Some("8080"));
-        assert_eq!(service.ports.map(|ports| (ports[0].port, ports[0].target_port.clone())),
-            Some((8080, Some(IntOrString::Int(8080)))));
+        assert_eq!(
+            service.ports.map(|ports| (ports[0].port, ports[0].target_port.clone())),
+            Some((8080, Some(IntOrString::Int(8080))))
+        );
     }
 
     #[test]

@@ -36,8 +36,7 @@ pub(crate) fn report(webapp: &WebApp, deployment: &Deployment, now: Timestamp) -
 pub(crate) fn failure(webapp: &WebApp, reason: &'static str, message: &str, now: Timestamp) -> WebAppStatus {
     let before = webapp.status.clone().unwrap_or_default();
     let generation = webapp.metadata.generation;
-    let mut status =
-        WebAppStatus { phase: Some(Phase::Failed), observed_generation: generation, ..before };
+    let mut status = WebAppStatus { phase: Some(Phase::Failed), observed_generation: generation, ..before };
     for (r#type, value) in [
         ("Available", ConditionStatus::False),
         ("Progressing", ConditionStatus::False),
@@ -82,7 +81,9 @@ fn available(webapp: &WebApp, seen: &DeploymentStatus) -> Judgement {
     match condition(seen, "Available").map(|condition| condition.status.as_str()) {
         Some("True") => (ConditionStatus::True, "MinimumReplicasAvailable", counted),
         Some(_) => (ConditionStatus::False, "MinimumReplicasUnavailable", counted),
-        None => (ConditionStatus::Unknown, "DeploymentNotObserved", "the Deployment has not reported yet".into()),
+        None => {
+            (ConditionStatus::Unknown, "DeploymentNotObserved", "the Deployment has not reported yet".into())
+        }
     }
 }
 

@@ -86,7 +86,12 @@ fn taken<K: Object + Resource>(webapp: &WebApp, cx: &Context) -> Option<String> 
 }
 
 /// Reports what is wrong, and waits until it changes.
-async fn refuse(webapp: &WebApp, reason: &'static str, problem: &str, cx: &Context) -> Result<Outcome, Error> {
+async fn refuse(
+    webapp: &WebApp,
+    reason: &'static str,
+    problem: &str,
+    cx: &Context,
+) -> Result<Outcome, Error> {
     let status = phase::failure(webapp, reason, problem, cx.now());
     if webapp.status.as_ref() != Some(&status) {
         cx.event(EventType::Warning, reason, problem);

@@ -155,7 +155,11 @@ mod tests {
         let manifest: Value = serde_saphyr::from_str(&text).expect("YAML");
         let expected = serde_json::to_value(crd()).expect("a CRD");
         // Numbers are compared as numbers: 1 and 1.0 mean the same to every reader.
-        assert_eq!(plain(manifest), plain(expected), "run `steer crds webapp` and write its output to {path}");
+        assert_eq!(
+            plain(manifest),
+            plain(expected),
+            "run `steer crds webapp` and write its output to {path}"
+        );
     }
 
     fn plain(value: Value) -> Value {
@@ -169,7 +173,8 @@ mod tests {
 
     #[test]
     fn a_missing_port_is_80_and_missing_replicas_are_one() {
-        let spec: WebAppSpec = serde_json::from_value(serde_json::json!({"image": "nginx:1.25"})).expect("a spec");
+        let spec: WebAppSpec =
+            serde_json::from_value(serde_json::json!({"image": "nginx:1.25"})).expect("a spec");
         assert_eq!((spec.port, spec.replicas), (80, 1));
     }
 }
