@@ -10,6 +10,9 @@ use thiserror::Error;
 use super::builtin;
 use crate::schema::{Field, Ref, Scalar, Schema, Shape, Struct};
 
+/// The media type of such bodies.
+pub const MEDIA_TYPE: &str = "application/vnd.kubernetes.protobuf";
+
 /// What every body begins with.
 const MAGIC: &[u8] = b"k8s\0";
 /// How deep messages may be nested.
@@ -48,7 +51,7 @@ pub enum ProtobufError {
 pub fn decode(bytes: &[u8]) -> Result<Value, ProtobufError> {
     let envelope = bytes.strip_prefix(MAGIC).ok_or(ProtobufError::Magic)?;
     let broken = |problem| ProtobufError::Broken { at: "the envelope".to_owned(), problem };
-    let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), &[][..]);
+    let (mut api_version, mut kind, mut raw) = (String::new(), String::new(), None);
     for entry in Entries(envelope) {
         match entry.map_err(broken)? {
             (1, Wire::Bytes(meta)) => {
@@ -60,10 +63,14 @@ pub fn decode(bytes: &[u8]) -> Result<Value, ProtobufError> {
                     }
                 }
             }
-            (2, Wire::Bytes(bytes)) => raw = bytes,
+            (2, Wire::Bytes(bytes)) => raw = Some(bytes),
+            (3 | 4, Wire::Bytes(text)) if !text.is_empty() && text != MEDIA_TYPE.as_bytes() => {
+                return Err(broken("its content is in another encoding"));
+            }
             _ => {}
         }
     }
+    let raw = raw.ok_or_else(|| broken("it holds no object"))?;
     let Some(schema) = builtin::schema_of_kind(&api_version, &kind) else {
         return Err(ProtobufError::UnknownKind { api_version, kind });
     };
