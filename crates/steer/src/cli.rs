@@ -57,7 +57,11 @@ pub(crate) enum Command {
     Pause,
     /// Become the first process of a pod; started by the node
     #[command(hide = true)]
-    PodInit,
+    PodInit {
+        /// What it is for, to be read in a list of processes
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        label: Vec<String>,
+    },
 }
 
 const UP_HELP: &str = "\

@@ -13,7 +13,7 @@ mod operators;
 mod signals;
 mod up;
 
-use std::process::ExitCode;
+use std::{io::IsTerminal as _, process::ExitCode};
 
 use clap::{CommandFactory as _, Parser as _};
 use cli::{Cli, Command, KubeconfigArgs};
@@ -24,7 +24,7 @@ const COULD_NOT_START: u8 = 3;
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    if matches!(cli.command, Command::PodInit) {
+    if matches!(cli.command, Command::PodInit { .. }) {
         return pod_init();
     }
     start_logging(cli.log.as_deref(), &cli.command);
@@ -90,7 +90,7 @@ async fn serve(command: Command) -> anyhow::Result<()> {
         | Command::Crds(_)
         | Command::Version
         | Command::Completions { .. }
-        | Command::PodInit => Ok(()),
+        | Command::PodInit { .. } => Ok(()),
     }
 }
 
@@ -123,5 +123,5 @@ fn start_logging(filter: Option<&str>, command: &Command) {
     };
     let filter = tracing_subscriber::EnvFilter::try_new(filter.unwrap_or(usual))
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(usual));
-    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(true).init();
+    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(std::io::stderr().is_terminal()).with_writer(std::io::stderr).init();
 }
