@@ -7,14 +7,15 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures::StreamExt;
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition, DeploymentStatus};
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{ConfigMap, Event, Secret, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Event, Namespace, Secret, Service};
 use kube::api::ObjectMeta;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use steersman::{
     CancellationToken, Context, Controller, Error, EventType, Finalized, Key, LeaseOptions, ManagerError,
-    MetadataEvent, Object, Options, Outcome, Predicate, Reconciler,
+    MetadataEvent, Object, Options, Outcome, Predicate, Reconciler, Scope,
 };
 use steersman_test::Cluster;
 use tokio::time::Instant;
@@ -605,6 +606,124 @@ async fn an_object_goes_only_after_its_clean_up() {
     cluster.wait_until_gone::<ConfigMap>("a").await;
     assert_eq!(cleaned.load(Ordering::SeqCst), 3);
     assert!(running.metric("controller_runtime_terminal_reconcile_errors_total{") < 0.5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_status_is_applied_and_an_unchanged_one_is_not_sent() {
+    struct Reporter(Arc<AtomicUsize>);
+    impl Reconciler for Reporter {
+        type Object = Deployment;
+        async fn reconcile(&self, object: Arc<Deployment>, cx: &Context) -> Result<Outcome, Error> {
+            let mut conditions: Vec<DeploymentCondition> = Vec::new();
+            conditions.push(DeploymentCondition {
+                type_: "Available".to_owned(),
+                status: "True".to_owned(),
+                reason: Some("Test".to_owned()),
+                ..DeploymentCondition::default()
+            });
+            let status = DeploymentStatus {
+                observed_generation: object.metadata.generation,
+                replicas: object.spec.as_ref().and_then(|spec| spec.replicas),
+                conditions: Some(conditions),
+                ..DeploymentStatus::default()
+            };
+            cx.apply_status(&status).await?;
+            let seen = cx.cache::<Deployment>().get(cx.key()).and_then(|seen| seen.status.clone());
+            if seen.and_then(|status| status.observed_generation) != object.metadata.generation {
+                return Err(Error::terminal("an own status is not seen"));
+            }
+            self.0.fetch_add(1, Ordering::SeqCst);
+            Ok(Outcome::Done)
+        }
+    }
+    let cluster = Cluster::start().await;
+    let done = Arc::new(AtomicUsize::new(0));
+    let _running = cluster.run(Controller::new("reporter", Reporter(Arc::clone(&done))));
+    cluster
+        .create_json::<Deployment>(json!({"metadata": {"name": "a"}, "spec": {"replicas": 2,
+            "selector": {"matchLabels": {"a": "b"}}, "template": {"metadata": {"labels": {"a": "b"}},
+            "spec": {"containers": [{"name": "c", "image": "i"}]}}}}))
+        .await;
+    let replicas = |count| {
+        move |one: &Deployment| one.status.as_ref().is_some_and(|status| status.replicas == Some(count))
+    };
+    let first = cluster.wait_until::<Deployment>("a", replicas(2)).await;
+    cluster.pass(10 * SECOND).await;
+    assert_eq!(cluster.faults().writes(), 1, "the change by the own write caused no other write");
+    assert!(done.load(Ordering::SeqCst) >= 2, "it was reconciled again, though");
+    cluster.patch::<Deployment>("a", json!({"spec": {"replicas": 5}})).await;
+    let second = cluster.wait_until::<Deployment>("a", replicas(5)).await;
+    assert!(second.metadata.generation > first.metadata.generation);
+    cluster.pass(10 * SECOND).await;
+    assert_eq!(cluster.faults().writes(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_chosen_namespace_is_looked_at() {
+    let cluster = Cluster::start().await;
+    cluster.create_json::<Namespace>(json!({"metadata": {"name": "other"}})).await;
+    let (controller, calls) = probe(Idle);
+    let options = Options { scope: Scope::Namespace("other".to_owned()), ..cluster.options("probe") };
+    let _running = cluster.run_manager(cluster.manager(options).controller(controller));
+    cluster.create_json::<ConfigMap>(config("outside")).await;
+    cluster.create_json::<ConfigMap>(json!({"metadata": {"name": "inside", "namespace": "other"}})).await;
+    called(&cluster, &calls, "other/inside", 1).await;
+    assert_eq!(count(&calls, "default/outside"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn objects_are_found_by_a_declared_index() {
+    struct Finder(Arc<AtomicUsize>);
+    impl AsyncFnProbe for Finder {
+        async fn act(&self, _: Arc<ConfigMap>, cx: &Context) -> Result<Outcome, Error> {
+            let found = cx.cache::<Secret>().by_index("type", "example.com/wanted");
+            self.0.store(found.len(), Ordering::SeqCst);
+            Ok(Outcome::RequeueAfter(SECOND, "look again"))
+        }
+    }
+    let cluster = Cluster::start().await;
+    let found = Arc::new(AtomicUsize::new(0));
+    let (controller, _) = probe(Finder(Arc::clone(&found)));
+    let _running =
+        cluster.run(controller.index::<Secret>("type", |secret| secret.type_.clone().into_iter().collect()));
+    cluster.create_json::<ConfigMap>(config("a")).await;
+    for name in ["one", "two"] {
+        cluster
+            .create_json::<Secret>(json!({"metadata": {"name": name}, "type": "example.com/wanted"}))
+            .await;
+    }
+    cluster.create_json::<Secret>(json!({"metadata": {"name": "three"}, "type": "Opaque"})).await;
+    let until = async |expected: usize| {
+        let what = format!("{expected} found");
+        cluster.wait_for(&what, || async { (found.load(Ordering::SeqCst) == expected).then_some(()) }).await;
+    };
+    until(2).await;
+    cluster.delete::<Secret>("one").await;
+    until(1).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_owner_in_a_namespace_cannot_own_what_is_elsewhere() {
+    struct Wrong;
+    impl AsyncFnProbe for Wrong {
+        async fn act(&self, _: Arc<ConfigMap>, cx: &Context) -> Result<Outcome, Error> {
+            let mut elsewhere = secret("elsewhere", BTreeMap::new());
+            elsewhere.metadata.namespace = Some("kube-system".to_owned());
+            let refused = cx.apply(&elsewhere).await;
+            let refused = refused.err().map(|error| error.to_string()).unwrap_or_default();
+            if !refused.contains("use apply_unowned") {
+                return Err(Error::terminal(refused));
+            }
+            cx.apply_unowned(&elsewhere).await?;
+            Ok(Outcome::Done)
+        }
+    }
+    let cluster = Cluster::start().await;
+    let (controller, _) = probe(Wrong);
+    let _running = cluster.run(controller.reads::<Secret>());
+    cluster.create_json::<ConfigMap>(config("a")).await;
+    let made = cluster.wait_for_object::<Secret>("kube-system/elsewhere").await;
+    assert!(made.metadata.owner_references.is_none());
 }
 
 #[tokio::test(start_paused = true)]

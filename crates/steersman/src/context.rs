@@ -471,13 +471,9 @@ impl Context {
                 return Err(Error::from(error).context(format!("deleting {} {key}", resource.kind)));
             }
         };
-        // A Status means gone; an object means that it waits for finalizers or its grace period.
-        let kind = serde_json::from_slice::<Value>(&answer)
-            .ok()
-            .and_then(|value| Some(value.get("kind")?.as_str()? == "Status"));
-        match kind {
-            Some(true) => self.store_erased(resource, key, uid.as_deref()),
-            _ => self.store_written(&answer, resource),
+        match is_gone(&answer) {
+            true => self.store_erased(resource, key, uid.as_deref()),
+            false => self.store_written(&answer, resource),
         }
         Ok(())
     }
@@ -538,6 +534,18 @@ fn add_owner(value: &mut Value, owner: &OwnerReference) -> Result<(), Error> {
         None => *owners = json!([owner]),
     }
     Ok(())
+}
+
+/// Whether the answer to a deletion means that the object is gone. It may also be the object,
+/// for good or while it waits for its finalizers or its grace period.
+fn is_gone(answer: &[u8]) -> bool {
+    let Ok(answer) = serde_json::from_slice::<Value>(answer) else {
+        return false;
+    };
+    let meta = &answer["metadata"];
+    let waits = meta["finalizers"].as_array().is_some_and(|all| !all.is_empty())
+        || meta["deletionGracePeriodSeconds"].as_i64().unwrap_or(0) > 0;
+    answer["kind"] == "Status" || meta["deletionTimestamp"].is_null() || !waits
 }
 
 /// The server says that the name belongs to another object.

@@ -190,7 +190,7 @@ impl Manager {
     pub fn new(client: Client, options: Options) -> Self {
         let metrics = Metrics::new();
         let jitter = options.seed.map_or_else(Jitter::random, Jitter::seeded);
-        let client = counted(&client, &metrics);
+        let client = counted(client, &metrics);
         let fence = match options.lease {
             Some(_) => Fence::closed(),
             None => Fence::absent(),

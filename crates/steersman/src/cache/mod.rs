@@ -131,7 +131,7 @@ impl Cache {
         }
         let kind = Kind {
             path: collection_path(&resource, namespace),
-            store: Arc::new(KindStore::new(resource.clone())),
+            store: Arc::new(KindStore::new(resource.clone(), namespace.map(str::to_owned))),
             health: Arc::default(),
         };
         self.0.metrics.add_kind(Arc::clone(&kind.store));
@@ -177,7 +177,7 @@ impl Cache {
         let cancel = self.0.cancel.child_token();
         let kind = Kind {
             path: collection_path(resource, None),
-            store: Arc::new(KindStore::new(resource.clone())),
+            store: Arc::new(KindStore::new(resource.clone(), None)),
             health: Arc::default(),
         };
         self.spawn(&kind, Form::Metadata, cancel.clone());

@@ -64,6 +64,8 @@ type Extract = Box<dyn Fn(&Entry) -> Vec<String> + Send + Sync>;
 /// All objects of one kind.
 pub(crate) struct KindStore {
     pub(crate) resource: ApiResource,
+    /// The only namespace that is watched; all if none.
+    namespace: Option<String>,
     state: RwLock<State>,
     /// Held during every change until all listeners have heard of it, so that they hear of
     /// changes in order. The state's lock is free by then: listeners may read.
@@ -98,9 +100,10 @@ struct Index {
 }
 
 impl KindStore {
-    pub(crate) fn new(resource: ApiResource) -> Self {
+    pub(crate) fn new(resource: ApiResource, namespace: Option<String>) -> Self {
         Self {
             resource,
+            namespace,
             state: RwLock::default(),
             listeners: Mutex::default(),
             synced: watch::channel(false).0,
@@ -267,6 +270,10 @@ impl KindStore {
 
     /// Takes over the server's answer to a write, unless the watch is already past it.
     pub(crate) fn written(&self, header: Header) {
+        // Nobody would ever tell us that it is gone again.
+        if self.namespace.is_some() && header.key().namespace() != self.namespace.as_deref() {
+            return;
+        }
         self.change(|state| {
             let version: Option<u64> = header.resource_version().parse().ok();
             if version.is_none() || version <= state.observed {

@@ -17,7 +17,7 @@ fn header(name: &str, uid: &str, version: u64, owner: Option<&str>) -> Header {
 }
 
 fn store() -> (KindStore, Arc<Mutex<Vec<String>>>) {
-    let store = KindStore::new(ConfigMap::api_resource());
+    let store = KindStore::new(ConfigMap::api_resource(), None);
     let log: Arc<Mutex<Vec<String>>> = Arc::default();
     let sink = Arc::clone(&log);
     store.listen(Arc::new(move |change| {
@@ -113,6 +113,14 @@ fn a_write_newer_than_the_list_survives_the_sweep() {
     store.list_started();
     store.list_finished("7");
     assert_eq!(version(&store, "a").as_deref(), Some("9"));
+}
+
+#[test]
+fn a_write_outside_of_the_watched_namespace_is_not_kept() {
+    let store = KindStore::new(ConfigMap::api_resource(), Some("bank".to_owned()));
+    list(&store, 5, Vec::new());
+    store.written(header("a", "1", 9, None));
+    assert_eq!(version(&store, "a"), None);
 }
 
 #[test]
@@ -243,7 +251,7 @@ mod model {
         fn the_store_ends_where_the_server_is_and_never_shows_less_than_we_wrote(
             steps in proptest::collection::vec(step(), 1..60)
         ) {
-            let store = KindStore::new(ConfigMap::api_resource());
+            let store = KindStore::new(ConfigMap::api_resource(), None);
             let mut server = Server::default();
             list(&store, 0, Vec::new());
             for step in steps {

@@ -184,7 +184,7 @@ fn key(entry: &Entry) -> Key {
 }
 
 fn kind_name<K: Object>() -> std::borrow::Cow<'static, str> {
-    K::kind(&()).into_owned().into()
+    K::kind(&())
 }
 
 fn matters(predicate: Option<&Predicate>, old: &Entry, new: &Entry) -> bool {

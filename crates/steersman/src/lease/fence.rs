@@ -102,9 +102,9 @@ impl Fence {
 }
 
 /// A client that counts its requests.
-pub(crate) fn counted(client: &Client, metrics: &Metrics) -> Client {
+pub(crate) fn counted(client: Client, metrics: &Metrics) -> Client {
     let namespace = client.default_namespace().to_owned();
-    let (client, metrics) = (client.clone(), metrics.clone());
+    let metrics = metrics.clone();
     let service = service_fn(move |request: Request<Body>| {
         let (client, metrics) = (client.clone(), metrics.clone());
         async move {

@@ -125,12 +125,12 @@ impl Election {
     }
 
     /// Waits until the lease is ours.
-    pub(crate) async fn acquire(&self) -> Lease {
+    pub(crate) async fn acquire(&self) -> Held {
         let mut observer = Observer::new(&self.options.identity);
         tracing::info!(lease = %self.name(), identity = self.options.identity, "waiting for leadership");
         loop {
             match self.try_acquire(&mut observer).await {
-                Ok(Attempt::Won(lease)) => return lease,
+                Ok(Attempt::Won(held)) => return *held,
                 Ok(Attempt::Wait { until, version }) => self.wait(until, version.as_deref()).await,
                 Err(error) => {
                     tracing::warn!(lease = %self.name(), error = %crate::Error::from(error), "lease cannot be read or written");
@@ -149,10 +149,7 @@ impl Election {
             Verdict::Free { transitions } => {
                 let written = self.write(known.as_ref(), transitions).await;
                 match written {
-                    Ok(lease) => {
-                        self.won(&lease, began);
-                        return Ok(Attempt::Won(lease));
-                    }
+                    Ok(lease) => return Ok(Attempt::Won(Box::new(self.won(lease, began)))),
                     // Another candidate was faster.
                     Err(kube::Error::Api(status)) if status.code == 409 => began,
                     Err(error) => return Err(error),
@@ -165,15 +162,15 @@ impl Election {
     }
 
     /// Renews until that fails for too long; returns why leadership ended.
-    pub(crate) async fn hold(&self, mut lease: Lease) -> String {
-        let mut until = Instant::now() + self.options.renew_deadline;
+    pub(crate) async fn hold(&self, held: Held) -> String {
+        let Held { mut lease, mut until } = held;
         loop {
             tokio::time::sleep(self.jitter.spread(self.options.retry_period, 0.1)).await;
             let began = Instant::now();
             let renewed = tokio::time::timeout_at(until, self.renew(&lease)).await;
             match renewed {
                 Ok(Ok(Renewal::Renewed(next))) => {
-                    lease = next;
+                    lease = *next;
                     until = began + self.options.renew_deadline;
                     self.fence.extend(until);
                 }
@@ -192,7 +189,7 @@ impl Election {
     async fn renew(&self, lease: &Lease) -> kube::Result<Renewal> {
         let transitions = transitions(lease);
         match self.write(Some(lease), transitions).await {
-            Ok(lease) => return Ok(Renewal::Renewed(lease)),
+            Ok(lease) => return Ok(Renewal::Renewed(Box::new(lease))),
             Err(kube::Error::Api(status)) if status.code == 409 || status.code == 404 => {}
             Err(error) => return Err(error),
         }
@@ -207,7 +204,7 @@ impl Election {
         match known {
             Some(known) if holder == self.options.identity && self::transitions(&known) == transitions => {
                 let lease = self.write(Some(&known), transitions).await?;
-                Ok(Renewal::Renewed(lease))
+                Ok(Renewal::Renewed(Box::new(lease)))
             }
             _ => Ok(Renewal::Lost { holder }),
         }
@@ -233,10 +230,10 @@ impl Election {
         match tokio::time::timeout(self.options.renew_deadline, release).await {
             Ok(Ok(())) => tracing::info!(lease = %self.name(), "lease released"),
             Ok(Err(error)) => {
-                tracing::warn!(lease = %self.name(), %error, "lease not released, it runs out by itself")
+                tracing::warn!(lease = %self.name(), %error, "lease not released, it runs out by itself");
             }
             Err(_) => {
-                tracing::warn!(lease = %self.name(), "lease not released in time, it runs out by itself")
+                tracing::warn!(lease = %self.name(), "lease not released in time, it runs out by itself");
             }
         }
     }
@@ -252,11 +249,12 @@ impl Election {
         format!("{}/{}", self.options.namespace, self.options.name)
     }
 
-    fn won(&self, lease: &Lease, began: Instant) {
+    fn won(&self, lease: Lease, began: Instant) -> Held {
         self.leading.set(1);
         let until = began + self.options.renew_deadline;
-        self.fence.open(&self.name(), transitions(lease), until);
+        self.fence.open(&self.name(), transitions(&lease), until);
         tracing::info!(lease = %self.name(), identity = self.options.identity, "leading");
+        Held { lease, until }
     }
 
     /// Writes us as the holder; refused by the server when the lease is not the known one.
@@ -331,13 +329,19 @@ impl Election {
     }
 }
 
+/// A lease that is ours, and until when it surely counts.
+pub(crate) struct Held {
+    lease: Lease,
+    until: Instant,
+}
+
 enum Attempt {
-    Won(Lease),
+    Won(Box<Held>),
     Wait { until: Instant, version: Option<String> },
 }
 
 enum Renewal {
-    Renewed(Lease),
+    Renewed(Box<Lease>),
     Lost { holder: String },
 }
 

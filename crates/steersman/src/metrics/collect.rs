@@ -9,9 +9,9 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use super::{Labels, WatchMetrics, lock};
+use super::{Labels, Queues, WatchMetrics, lock};
 use crate::cache::KindStore;
-use crate::queue::{Priority, Queue};
+use crate::queue::Priority;
 
 fn gauges(
     encoder: &mut DescriptorEncoder<'_>,
@@ -31,7 +31,7 @@ fn queue_labels(name: &str) -> Labels {
     vec![("name", name.to_owned()), ("controller", name.to_owned())]
 }
 
-pub(super) struct QueueCollector(pub(super) Arc<Mutex<Vec<(String, Arc<Queue>)>>>);
+pub(super) struct QueueCollector(pub(super) Queues);
 
 impl Collector for QueueCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {

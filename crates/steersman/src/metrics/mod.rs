@@ -21,6 +21,8 @@ use crate::queue::Queue;
 use crate::reason::Reasons;
 
 pub(crate) type Labels = Vec<(&'static str, String)>;
+/// Queues by the names of their controllers.
+pub(crate) type Queues = Arc<Mutex<Vec<(String, Arc<Queue>)>>>;
 type Counters = Family<Labels, Counter>;
 type Gauges = Family<Labels, Gauge>;
 type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
@@ -57,7 +59,7 @@ struct Inner {
     restarts: Counters,
     quarantined: Counters,
     kinds: Arc<Mutex<Vec<Arc<KindStore>>>>,
-    queues: Arc<Mutex<Vec<(String, Arc<Queue>)>>>,
+    queues: Queues,
     heard: Arc<Mutex<Vec<WatchMetrics>>>,
 }
 

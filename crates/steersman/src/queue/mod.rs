@@ -18,6 +18,7 @@
 mod levels;
 
 use std::cmp::Reverse;
+use std::collections::hash_map::Entry;
 use std::collections::{BinaryHeap, HashMap};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -254,6 +255,7 @@ impl Queue {
     }
 
     /// Gives a key back.
+    #[expect(clippy::needless_pass_by_value, reason = "an item comes back once")]
     pub fn done(&self, item: Item, next: Next) {
         let now = Instant::now();
         let mut state = self.lock();
@@ -357,36 +359,33 @@ impl Queue {
 impl State {
     /// The slot of a key, a fresh one if it has none.
     fn slot(&mut self, key: Key, now: Instant) -> u32 {
-        let at = match self.index.entry(key) {
-            std::collections::hash_map::Entry::Occupied(entry) => return *entry.get(),
-            std::collections::hash_map::Entry::Vacant(entry) => {
-                let slot = Slot {
-                    key: entry.key().clone(),
-                    phase: Phase::Free,
-                    priority: Priority::Resync,
-                    reasons: Reasons::default(),
-                    failures: 0,
-                    retry_at: None,
-                    since: now,
-                    due: now,
-                    ticket: 0,
-                    tenant: self.levels.tenant(entry.key().namespace().unwrap_or_default()),
-                };
-                let at = match self.free.pop() {
-                    Some(at) => {
-                        self.slots[at as usize] = slot;
-                        at
-                    }
-                    None => {
-                        self.slots.push(slot);
-                        u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
-                    }
-                };
-                entry.insert(at);
+        let entry = match self.index.entry(key) {
+            Entry::Occupied(entry) => return *entry.get(),
+            Entry::Vacant(entry) => entry,
+        };
+        let slot = Slot {
+            key: entry.key().clone(),
+            phase: Phase::Free,
+            priority: Priority::Resync,
+            reasons: Reasons::default(),
+            failures: 0,
+            retry_at: None,
+            since: now,
+            due: now,
+            ticket: 0,
+            tenant: self.levels.tenant(entry.key().namespace().unwrap_or_default()),
+        };
+        let at = match self.free.pop() {
+            Some(at) => {
+                self.slots[at as usize] = slot;
                 at
             }
+            None => {
+                self.slots.push(slot);
+                u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
+            }
         };
-        at
+        *entry.insert(at)
     }
 
     fn make_ready(&mut self, at: u32, priority: Priority, now: Instant) {
