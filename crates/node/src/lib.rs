@@ -24,10 +24,17 @@
 
 mod image;
 mod init;
+mod kubelet;
+mod logs;
+mod nginx;
 mod node;
 mod options;
+mod pod;
 pub mod programs;
+mod register;
 mod runtime;
+mod service;
+mod watch;
 
 pub use image::Mapping;
 pub use init::sandbox_init;

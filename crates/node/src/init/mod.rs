@@ -13,7 +13,8 @@
 //!
 //! When the node dies its end of the socket closes, the first process ends and the kernel kills
 //! everything in its pid namespace. Every link of the chain also asks for `SIGKILL` on its
-//! parent's death, for the case that it is stopped or busy at that moment.
+//! parent's death, for the case that it is stopped or busy at that moment. Without namespaces the
+//! first process kills what it has started, and what that has started, before it ends.
 
 mod container;
 mod gateway;

@@ -27,6 +27,8 @@ pub(super) fn run(channel: &Channel, setup: &PodSetup) -> io::Result<()> {
         Isolation::None => {
             // What containers leave behind must come to us, not to the host's first process.
             nix::sys::prctl::set_child_subreaper(true)?;
+            // No kernel cleans up after us here: when the node dies, live on until that is done.
+            nix::sys::prctl::set_pdeathsig(None)?;
             channel.send(&FromPod::Unshared, &[])?;
             serve(channel, setup)
         }

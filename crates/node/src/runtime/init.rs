@@ -4,6 +4,7 @@ use std::io::{self, Seek, Write};
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::Child;
+use std::sync::Arc;
 
 use super::channel::{AsyncChannel, Packet};
 use super::gateway::Gateway;
@@ -19,12 +20,14 @@ pub(super) struct InitPod {
     process: Option<Child>,
     channel: AsyncChannel,
     last: u64,
+    /// Where programs are noted that no pid namespace holds together.
+    notes: Option<(Arc<Records>, String)>,
 }
 
 impl InitPod {
     pub(super) async fn start(
         spawner: &Spawner,
-        records: &Records,
+        records: &Arc<Records>,
         plan: &PodPlan,
         isolation: Isolation,
         attach: Option<(&Gateway, Ipv4Addr)>,
@@ -33,7 +36,11 @@ impl InitPod {
         if let Ok(pid) = i32::try_from(process.id()) {
             records.add(&plan.uid, pid);
         }
-        let pod = InitPod { process: Some(process), channel, last: 0 };
+        let notes = match isolation {
+            Isolation::None => Some((Arc::clone(records), plan.uid.clone())),
+            Isolation::Namespaces { .. } => None,
+        };
+        let pod = InitPod { process: Some(process), channel, last: 0, notes };
         let setup =
             PodSetup { isolation, hostname: plan.hostname.clone(), mount_point: plan.folder.join("mnt") };
         pod.channel.send(&Setup::Pod(setup), &[]).await?;
@@ -91,7 +98,12 @@ impl InitPod {
                 }
             };
             match message {
-                FromPod::Started { id, .. } => return Happening::Started { id },
+                FromPod::Started { id, pid } => {
+                    if let Some((records, uid)) = &self.notes {
+                        records.add(uid, pid);
+                    }
+                    return Happening::Started { id };
+                }
                 FromPod::Refused { id, message } => return Happening::Refused { id, message },
                 FromPod::Exited { id, exit } => return Happening::Exited { id, exit },
                 FromPod::Unshared | FromPod::Ready | FromPod::Failed { .. } => {}

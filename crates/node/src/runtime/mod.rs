@@ -32,6 +32,7 @@ use gateway::Gateway;
 use init::InitPod;
 use message::Isolation;
 use network::Addresses;
+pub(crate) use record::MARKER;
 use record::Records;
 use spawner::Spawner;
 
@@ -87,7 +88,7 @@ pub(crate) struct Runtime {
     network: Network,
     addresses: Addresses,
     spawner: Option<Spawner>,
-    records: Records,
+    records: Arc<Records>,
     host_address: IpAddr,
 }
 
@@ -180,7 +181,7 @@ impl Runtime {
             network: Network::new(gateway),
             addresses,
             spawner,
-            records,
+            records: Arc::new(records),
             host_address: options.kubelet_addr.ip(),
         }
     }

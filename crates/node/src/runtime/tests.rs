@@ -122,9 +122,7 @@ async fn a_program_that_does_not_exist_is_refused_by_name() {
         let (_read, write) = pipe().expect("pipe");
         let errors = write.try_clone().expect("copied");
         let id = pod.run(&program, write, errors).await.expect("sent");
-        let Happening::Refused { id: refused, message } = next(&mut pod).await else {
-            panic!("not refused")
-        };
+        let Happening::Refused { id: refused, message } = next(&mut pod).await else { panic!("not refused") };
         assert_eq!(refused, id);
         assert_eq!(message, "exec: \"no-such-program\": executable file not found in $PATH");
         pod.destroy().await;
@@ -190,11 +188,8 @@ async fn volumes_appear_at_their_paths_and_the_host_cannot_be_written() {
     let source = folder.path().join("pods/volumes/volumes");
     std::fs::write(source.join("key"), "value").expect("written");
     let mut pod = runtime.create(&plan).await.expect("created");
-    let mount = |target: &str, access| Mount {
-        source: source.clone(),
-        target: PathBuf::from(target),
-        access,
-    };
+    let mount =
+        |target: &str, access| Mount { source: source.clone(), target: PathBuf::from(target), access };
     let program = Program {
         place: Place::Own(vec![
             mount("/etc/steersman-test/config", Access::ReadOnly),
@@ -266,7 +261,7 @@ async fn a_killed_first_process_takes_everything_with_it() {
         let mark = format!("{choice}-{}", std::process::id());
         let plan = plan(folder.path(), "killed", PodNetwork::Host);
         let mut pod = runtime.create(&plan).await.expect("created");
-        let mut program = shell("sleep 600");
+        let mut program = shell("exec sleep 600");
         program.env.push(("MARK".into(), mark.clone()));
         start(&mut pod, &program).await;
         until("the program runs", || marked(&mark) > 0).await;
