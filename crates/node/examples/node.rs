@@ -1,4 +1,5 @@
-//! A node for an existing control plane, as small as it can be: `node KUBECONFIG DATA_DIR`.
+//! A node for an existing control plane, as small as it can be:
+//! `node KUBECONFIG DATA_DIR [CLIENT_CA]`.
 //!
 //! The tests of the runtime start this program too, because a pod's first process is the node's
 //! own program started again.
@@ -16,7 +17,7 @@ fn main() -> ExitCode {
         // Before any thread is started.
         Some("pod-init") => sandbox_init().map_err(Into::into),
         Some(command) => start(command, &arguments[1..]),
-        None => Err("usage: node KUBECONFIG DATA_DIR".into()),
+        None => Err(USAGE.into()),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -26,6 +27,8 @@ fn main() -> ExitCode {
         }
     }
 }
+
+const USAGE: &str = "usage: node KUBECONFIG DATA_DIR [CLIENT_CA]";
 
 type Outcome = Result<(), Box<dyn std::error::Error>>;
 
@@ -38,17 +41,21 @@ fn start(command: &str, arguments: &[String]) -> Outcome {
                 let options = EchoOptions::from_env(|name| std::env::var(name).ok())?;
                 Ok(serve_echo(options, stop_on_signal()).await?)
             }
-            (kubeconfig, [data_dir, ..]) => node(kubeconfig, data_dir).await,
-            _ => Err("usage: node KUBECONFIG DATA_DIR".into()),
+            (kubeconfig, [data_dir, rest @ ..]) => node(kubeconfig, data_dir, rest.first()).await,
+            _ => Err(USAGE.into()),
         }
     })
 }
 
-async fn node(kubeconfig: &str, data_dir: &str) -> Outcome {
+async fn node(kubeconfig: &str, data_dir: &str, client_ca: Option<&String>) -> Outcome {
     let kubeconfig = kube::config::Kubeconfig::read_from(kubeconfig)?;
     let config = kube::Config::from_custom_kubeconfig(kubeconfig, &Default::default()).await?;
     let client = kube::Client::try_from(config)?;
-    let options = NodeOptions { data_dir: PathBuf::from(data_dir), ..NodeOptions::default() };
+    let options = NodeOptions {
+        data_dir: PathBuf::from(data_dir),
+        client_ca_pem: client_ca.map(std::fs::read_to_string).transpose()?,
+        ..NodeOptions::default()
+    };
     let node = Node::start(client, options).await?;
     Ok(node.run(stop_on_signal()).await?)
 }

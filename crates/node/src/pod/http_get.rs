@@ -69,16 +69,13 @@ async fn ask(
     }
     let (mut sender, connection) =
         hyper::client::conn::http1::handshake(TokioIo::new(stream)).await.map_err(text)?;
-    // Both are dropped with the answer, which closes the connection.
-    let answer = async { sender.send_request(request).await.map_err(text) };
-    let mut connection = std::pin::pin!(connection);
-    tokio::select! {
-        answer = answer => Ok(answer?.status().as_u16()),
-        ended = connection.as_mut() => match ended {
-            Ok(()) => Err("EOF".to_string()),
-            Err(error) => Err(error.to_string()),
-        },
-    }
+    let mut answer = std::pin::pin!(sender.send_request(request));
+    // The connection may end in the same moment in which the answer is complete.
+    let answer = tokio::select! {
+        answer = answer.as_mut() => answer,
+        _ = connection => answer.await,
+    };
+    Ok(answer.map_err(text)?.status().as_u16())
 }
 
 /// Probes are about health, not identity: any certificate will do, as for the kubelet.
