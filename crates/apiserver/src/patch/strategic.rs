@@ -123,9 +123,31 @@ fn merge_in_order(
         }
         (Some(_), Some(patched)) => patched.clone(),
     };
-    let arranged = arrange(merged, order, &before.unwrap_or_default(), identity);
-    live.insert(key.to_owned(), Value::Array(arranged));
+    let places = places(before.unwrap_or_default(), patched, &merged, identity);
+    live.insert(key.to_owned(), Value::Array(arrange(merged, order, &places, identity)));
     Ok(())
+}
+
+/// Where elements stood before they were put into order: new ones take the places that deleted
+/// ones left at the end.
+fn places(
+    before: Vec<Value>,
+    patch: Option<&Vec<Value>>,
+    merged: &[Value],
+    identity: Identity<'_>,
+) -> Vec<Value> {
+    let replaced = patch
+        .into_iter()
+        .flatten()
+        .any(|element| element.get(PATCH).is_some_and(|directive| directive == "replace"));
+    if replaced {
+        return before;
+    }
+    let places = before.len();
+    let new = merged.iter().filter(|element| identity.position(&before, element).is_none()).cloned();
+    let stay: Vec<Value> =
+        before.iter().filter(|element| identity.position(merged, element).is_some()).cloned().collect();
+    stay.into_iter().chain(new).take(places).collect()
 }
 
 fn merge_lists(

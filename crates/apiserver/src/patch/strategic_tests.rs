@@ -173,6 +173,16 @@ fn patches_merge_as_their_type_says() {
             json!({"containers": [{"name": "b", "image": "b:1"}]}),
         ),
         (json!({}), json!({"$setElementOrder/containers": [{"name": "b"}]}), json!({})),
+        (
+            json!({"containers": [{"name": "x"}, {"name": "y"}]}),
+            json!({"$setElementOrder/containers": [{"name": "p"}, {"name": "q"}], "containers": [{"name": "p"}, {"name": "q"}, {"name": "x", "$patch": "delete"}]}),
+            json!({"containers": [{"name": "y"}, {"name": "p"}, {"name": "q"}]}),
+        ),
+        (
+            json!({"containers": [{"name": "x"}, {"name": "y"}]}),
+            json!({"$setElementOrder/containers": [{"name": "p"}, {"name": "q"}], "containers": [{"name": "p"}, {"name": "q"}]}),
+            json!({"containers": [{"name": "p"}, {"name": "q"}, {"name": "x"}, {"name": "y"}]}),
+        ),
         // unions
         (
             json!({"volumes": [{"name": "v", "emptyDir": {}}, {"name": "w", "emptyDir": {}}]}),
