@@ -161,18 +161,21 @@ impl Cache {
     /// Kinds may come and go while the manager runs: dropping the stream ends its watch. A kind
     /// that is already cached whole is not fetched a second time.
     pub fn watch_metadata(&self, resource: &ApiResource) -> MetadataStream {
+        // Listening happens outside the lock: while a change is handed out, the functions that
+        // get it read the cache, and so take the two locks in the other order.
+        MetadataStream::new(self.metadata_source(resource))
+    }
+
+    fn metadata_source(&self, resource: &ApiResource) -> Arc<MetadataSource> {
         let mut kinds = self.kinds();
         if self.0.scope == Scope::AllNamespaces
             && let Some(kind) = kinds.whole.get(&id(resource))
         {
-            return MetadataStream::new(Arc::new(MetadataSource {
-                store: Arc::clone(&kind.store),
-                _watch: None,
-            }));
+            return Arc::new(MetadataSource { store: Arc::clone(&kind.store), _watch: None });
         }
         kinds.metadata.retain(|_, source| source.strong_count() > 0);
         if let Some(source) = kinds.metadata.get(&id(resource)).and_then(Weak::upgrade) {
-            return MetadataStream::new(source);
+            return source;
         }
         let cancel = self.0.cancel.child_token();
         let kind = Kind {
@@ -183,7 +186,7 @@ impl Cache {
         self.spawn(&kind, Form::Metadata, cancel.clone());
         let source = Arc::new(MetadataSource { store: kind.store, _watch: Some(cancel.drop_guard()) });
         kinds.metadata.insert(id(resource), Arc::downgrade(&source));
-        MetadataStream::new(source)
+        source
     }
 
     /// Keeps the managed fields of this field manager, which apply needs to see that nothing
