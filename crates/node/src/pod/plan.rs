@@ -42,13 +42,12 @@ pub(crate) fn plan(
 }
 
 fn run(containers: &[ContainerState], policy: RestartPolicy, now: Instant, plan: &mut Plan) {
-    let mains_over = mains_are_over(containers, policy);
+    if is_over(containers, policy) {
+        return end(containers, plan);
+    }
     for (position, container) in containers.iter().enumerate() {
         if container.role == Role::Main {
             break;
-        }
-        if mains_over || failed_for_good(container, policy) {
-            return end(containers, plan);
         }
         match (&container.step, container.role) {
             (Step::Waiting { until, .. }, _) => {
@@ -62,9 +61,6 @@ fn run(containers: &[ContainerState], policy: RestartPolicy, now: Instant, plan:
             (Step::Running { .. }, _) => return keep_sidecars(containers, position, now, plan),
             (Step::Ended(_), _) => {}
         }
-    }
-    if mains_over {
-        return end(containers, plan);
     }
     for (position, container) in containers.iter().enumerate() {
         if container.role == Role::Main
@@ -95,7 +91,13 @@ fn due(position: usize, until: Option<Instant>, now: Instant, plan: &mut Plan) {
     }
 }
 
-/// Whether the pod's main containers have all ended for good.
+/// Whether the pod has done what it is there for, or never will: its main containers have all
+/// ended for good, or an init container has failed for good. Sidecars do not count.
+pub(crate) fn is_over(containers: &[ContainerState], policy: RestartPolicy) -> bool {
+    mains_are_over(containers, policy)
+        || containers.iter().any(|one| one.role == Role::Init && failed_for_good(one, policy))
+}
+
 fn mains_are_over(containers: &[ContainerState], policy: RestartPolicy) -> bool {
     let mut mains = containers.iter().filter(|one| one.role == Role::Main).peekable();
     mains.peek().is_some()

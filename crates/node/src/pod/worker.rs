@@ -18,7 +18,7 @@ use super::Shared;
 use super::events::Severity;
 use super::exec::{Exec, Hook, Outcome, Request};
 use super::launch::{self, Launch, LaunchError};
-use super::plan::{Intent, plan};
+use super::plan::{Intent, is_over, plan};
 use super::probe::{Finding, Judge, Kind, Question, QuestionError, Schedule};
 use super::report;
 use super::state::{ContainerState, Ended, RestartPolicy, Role, Step, from_pod};
@@ -623,8 +623,10 @@ impl Worker {
     fn ended(&mut self, position: usize, ended: Ended, lasted: Option<Duration>) {
         self.stopping.remove(&position);
         self.runs[position].tasks.abort_all();
+        let policy = RestartPolicy::of(&self.pod);
         let restarts = self.ending.is_none()
-            && RestartPolicy::of(&self.pod).restarts(self.containers[position].role, ended.code);
+            && !is_over(&self.containers, policy)
+            && policy.restarts(self.containers[position].role, ended.code);
         let (pod, uid) = (format!("{}_{}", self.name(), self.namespace()), self.uid().to_string());
         let state = &mut self.containers[position];
         state.ready = false;
