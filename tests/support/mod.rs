@@ -1,6 +1,6 @@
 //! A `steer up` of its own for each test: its own folder, free ports, and nothing left behind.
 
-#![allow(dead_code, reason = "each test uses some of it")]
+#![allow(dead_code, unreachable_pub, reason = "each test uses some of it")]
 
 use std::{
     fs,
