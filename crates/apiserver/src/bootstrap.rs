@@ -19,14 +19,27 @@ pub(crate) async fn run(engine: &Engine) -> Result<(), WriteError> {
         create(engine, Key::new("namespaces", "", name), &prepare::namespace(name, now)).await?;
     }
     let stamp = time_text(now);
-    create(engine, Key::new("services", "default", "kubernetes"), &service(engine, &stamp)).await?;
+    publish(engine, Key::new("services", "default", "kubernetes"), &service(engine, &stamp)).await?;
     if let Some(address) = engine.options.advertise {
-        publish(engine, Key::new("discovery.k8s.io/endpointslices", "default", "kubernetes"), &slice(address, &stamp)).await?;
+        publish(
+            engine,
+            Key::new("discovery.k8s.io/endpointslices", "default", "kubernetes"),
+            &slice(address, &stamp),
+        )
+        .await?;
         publish(engine, Key::new("endpoints", "default", "kubernetes"), &endpoints(address, &stamp)).await?;
     }
     for (name, value, description) in [
-        ("system-cluster-critical", 2_000_000_000, "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary."),
-        ("system-node-critical", 2_000_001_000, "Used for system critical pods that must not be moved from their current node."),
+        (
+            "system-cluster-critical",
+            2_000_000_000,
+            "Used for system critical pods that must run in the cluster, but can be moved to another node if necessary.",
+        ),
+        (
+            "system-node-critical",
+            2_000_001_000,
+            "Used for system critical pods that must not be moved from their current node.",
+        ),
     ] {
         let class = json!({
             "apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": metadata(name, "", &stamp, &json!({})),
@@ -38,7 +51,8 @@ pub(crate) async fn run(engine: &Engine) -> Result<(), WriteError> {
 }
 
 fn metadata(name: &str, namespace: &str, stamp: &str, labels: &Value) -> Value {
-    let mut metadata = json!({"name": name, "uid": uuid::Uuid::new_v4().to_string(), "creationTimestamp": stamp});
+    let mut metadata =
+        json!({"name": name, "uid": uuid::Uuid::new_v4().to_string(), "creationTimestamp": stamp});
     if !namespace.is_empty() {
         metadata["namespace"] = namespace.into();
     }
@@ -90,13 +104,18 @@ async fn create(engine: &Engine, key: Key, object: &Value) -> Result<(), WriteEr
 
 /// Makes it, or gives it this content when it has another: ports may differ from start to start.
 async fn publish(engine: &Engine, key: Key, object: &Value) -> Result<(), WriteError> {
-    let Some(stored) = engine.store.get(&key) else { return write(engine, key, Operation::Create, object).await };
+    let Some(stored) = engine.store.get(&key) else {
+        return write(engine, key, Operation::Create, object).await;
+    };
     let mut current = crate::engine::view::tree(&stored);
     let before = current.clone();
     for field in ["endpoints", "ports", "subsets", "addressType"] {
         if let Some(value) = object.get(field) {
             current[field] = value.clone();
         }
+    }
+    if let Some(ports) = object["spec"].get("ports") {
+        current["spec"]["ports"] = ports.clone();
     }
     if current == before {
         return Ok(());

@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use futures::{FutureExt as _, future::select_all};
 use serde_json::Value;
 use tokio_util::sync::CancellationToken;
 
@@ -76,7 +77,10 @@ impl Served {
 
 fn is_established(definition: &Value) -> bool {
     let conditions = definition["status"]["conditions"].as_array();
-    conditions.into_iter().flatten().any(|condition| condition["type"] == "Established" && condition["status"] == "True")
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|condition| condition["type"] == "Established" && condition["status"] == "True")
 }
 
 /// Follows the definitions until the server is gone.
@@ -85,8 +89,8 @@ pub(crate) async fn run(engine: Weak<Engine>, store: Store, closing: Cancellatio
         let Some(strong) = engine.upgrade() else { return };
         let settled = settle(&strong).await;
         drop(strong);
-        let after = match settled {
-            Ok(revision) => revision,
+        let Settled { revision, waiting } = match settled {
+            Ok(settled) => settled,
             Err(error) => {
                 tracing::warn!(%error, "cannot settle custom resource definitions, trying again");
                 tokio::select! {
@@ -95,38 +99,73 @@ pub(crate) async fn run(engine: Weak<Engine>, store: Store, closing: Cancellatio
                 }
             }
         };
-        let Ok(mut events) = store.watch(STORAGE, None, after) else { continue };
+        // A change of a definition, or of an object that a doomed definition waits for.
+        let storages = std::iter::once(STORAGE).chain(waiting.iter().map(String::as_str));
+        let watches: Result<Vec<_>, _> =
+            storages.map(|storage| store.watch(storage, None, revision)).collect();
+        let Ok(mut watches) = watches else { continue };
+        let next = select_all(watches.iter_mut().map(|watch| watch.next().boxed()));
         tokio::select! {
             () = closing.cancelled() => return,
-            event = events.next() => if event.is_none() { return },
+            (event, _, _) = next => if event.is_none() { return },
         }
     }
 }
 
+/// That there is nothing more to do for now.
+struct Settled {
+    /// What was looked at.
+    revision: Revision,
+    /// Where objects are that definitions wait for.
+    waiting: Vec<String>,
+}
+
+/// What became of a definition that is to go.
+enum Finish {
+    /// It waits for others than us.
+    Nothing,
+    /// It or its objects were written.
+    Written,
+    /// Objects in this storage must go first.
+    Waiting(String),
+}
+
 /// Brings every definition's status, the catalog and the objects of doomed definitions up to date.
-async fn settle(engine: &Engine) -> Result<Revision, WriteError> {
+async fn settle(engine: &Engine) -> Result<Settled, WriteError> {
     loop {
+        let mut waiting = Vec::new();
         let snapshot = engine.store.list(STORAGE, None);
-        let definitions: Vec<(Arc<Stored>, Value)> = snapshot.iter().map(|stored| (Arc::clone(stored), view::tree(stored))).collect();
+        let definitions: Vec<(Arc<Stored>, Value)> =
+            snapshot.iter().map(|stored| (Arc::clone(stored), view::tree(stored))).collect();
         let all: Vec<&Value> = definitions.iter().map(|(_, definition)| definition).collect();
         let mut changed = false;
         for (stored, definition) in &definitions {
             if definition.is_deleting() {
-                changed |= finish(engine, stored, definition).await?;
+                match finish(engine, stored, definition).await? {
+                    Finish::Nothing => {}
+                    Finish::Written => changed = true,
+                    Finish::Waiting(storage) => waiting.push(storage),
+                }
             } else {
                 changed |= accept(engine, stored, definition, &all).await?;
             }
         }
         engine.served.store(Arc::new(engine.served.load().next(&engine.store)));
         if !changed {
-            return Ok(snapshot.revision);
+            return Ok(Settled { revision: snapshot.revision, waiting });
         }
     }
 }
 
 /// Writes a definition's status. The types are served before anybody can see that they are.
-async fn accept(engine: &Engine, stored: &Arc<Stored>, definition: &Value, all: &[&Value]) -> Result<bool, WriteError> {
-    let others: Vec<Value> = all.iter().filter(|other| other.name() != definition.name()).map(|other| (*other).clone()).collect();
+async fn accept(
+    engine: &Engine,
+    stored: &Arc<Stored>,
+    definition: &Value,
+    all: &[&Value],
+) -> Result<bool, WriteError> {
+    let others: Vec<Value> =
+        all.iter().filter(|other| other.name() != definition.name()).map(|other| (*other).clone()).collect();
     let now = (engine.options.clock)();
     let status = crd::status_for(definition, &others, now);
     if status == definition["status"] {
@@ -136,7 +175,8 @@ async fn accept(engine: &Engine, stored: &Arc<Stored>, definition: &Value, all: 
     object["status"] = status;
     if is_established(&object) && !is_established(definition) {
         let served = engine.served.load();
-        let mut established: Vec<Value> = all.iter().filter(|other| is_established(other)).map(|other| (*other).clone()).collect();
+        let mut established: Vec<Value> =
+            all.iter().filter(|other| is_established(other)).map(|other| (*other).clone()).collect();
         established.push(object.clone());
         let mut shapes: HashMap<Arc<str>, Shape> = HashMap::new();
         for (name, shape) in &served.shapes {
@@ -149,13 +189,17 @@ async fn accept(engine: &Engine, stored: &Arc<Stored>, definition: &Value, all: 
 }
 
 /// Removes the objects of a definition that is to go, then lets it go.
-async fn finish(engine: &Engine, stored: &Arc<Stored>, definition: &Value) -> Result<bool, WriteError> {
+async fn finish(engine: &Engine, stored: &Arc<Stored>, definition: &Value) -> Result<Finish, WriteError> {
     let finalizers = definition.finalizers();
     if !finalizers.iter().any(|finalizer| finalizer == CLEANUP) {
-        return Ok(false);
+        return Ok(Finish::Nothing);
     }
     let spec = &definition["spec"];
-    let storage = format!("{}/{}", spec["group"].as_str().unwrap_or_default(), spec["names"]["plural"].as_str().unwrap_or_default());
+    let storage = format!(
+        "{}/{}",
+        spec["group"].as_str().unwrap_or_default(),
+        spec["names"]["plural"].as_str().unwrap_or_default()
+    );
     let now = time_text((engine.options.clock)());
     let mut waiting = false;
     for object in engine.store.list(&storage, None).iter() {
@@ -173,28 +217,24 @@ async fn finish(engine: &Engine, stored: &Arc<Stored>, definition: &Value) -> Re
         }
     }
     if waiting {
-        // Objects with finalizers go when their owners let them; look again when the next one does.
-        wait_for_one(engine, &storage).await;
-        return Ok(true);
+        return Ok(Finish::Waiting(storage));
     }
     let mut last = definition.clone();
     last.set_finalizers(finalizers.into_iter().filter(|finalizer| finalizer != CLEANUP).collect());
     let expected = stored.revision;
-    let operation = if last.finalizers().is_empty() { Operation::Delete { expected } } else { Operation::Update { expected } };
+    let operation = if last.finalizers().is_empty() {
+        Operation::Delete { expected }
+    } else {
+        Operation::Update { expected }
+    };
     write(engine, &stored.key, operation, &last).await?;
-    Ok(true)
-}
-
-/// Waits for a change among objects, though not for long: other definitions want attention too.
-async fn wait_for_one(engine: &Engine, storage: &str) {
-    if let Ok(mut events) = engine.store.watch(storage, None, engine.store.revision()) {
-        let _ = tokio::time::timeout(BACK_OFF, events.next()).await;
-    }
+    Ok(Finish::Written)
 }
 
 /// Writes, unless somebody else did so in between: then the next round sees it.
 async fn write(engine: &Engine, key: &Key, operation: Operation, object: &Value) -> Result<(), WriteError> {
-    match engine.store.write(Write { key: key.clone(), operation, bytes: encode(object), fence: None }).await {
+    match engine.store.write(Write { key: key.clone(), operation, bytes: encode(object), fence: None }).await
+    {
         Ok(_) | Err(WriteError::Conflict { .. } | WriteError::NotFound | WriteError::Exists) => Ok(()),
         Err(error) => Err(error),
     }

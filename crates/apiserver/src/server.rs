@@ -10,7 +10,7 @@ use crate::{
     auth::Authenticator,
     bootstrap,
     definitions::{self, Served},
-    engine::{Engine, view},
+    engine::{Engine, LastSweep, view},
     http::InProcess,
     store::{Store, WriteError},
 };
@@ -205,10 +205,12 @@ impl Server {
             addresses: Addresses::load(options.service_cidr, services.into_iter()),
             store,
             options,
+            last_sweep: LastSweep::default(),
             closing: closing.clone(),
         });
         bootstrap::run(&engine).await?;
-        let definitions = tokio::spawn(definitions::run(Arc::downgrade(&engine), engine.store.clone(), closing.clone()));
+        let definitions =
+            tokio::spawn(definitions::run(Arc::downgrade(&engine), engine.store.clone(), closing.clone()));
         Ok(Self { engine, _tasks: Arc::new(Tasks { closing, definitions }) })
     }
 
@@ -247,7 +249,9 @@ mod tests {
     fn ranges_of_addresses_are_read_and_checked() {
         let range: ServiceCidr = "10.96.0.0/16".parse().expect("a range");
         assert_eq!((range, range.first().to_string().as_str()), (ServiceCidr::default(), "10.96.0.1"));
-        assert!(range.contains(Ipv4Addr::new(10, 96, 255, 1)) && !range.contains(Ipv4Addr::new(10, 97, 0, 0)));
+        assert!(
+            range.contains(Ipv4Addr::new(10, 96, 255, 1)) && !range.contains(Ipv4Addr::new(10, 97, 0, 0))
+        );
         for bad in ["10.96.0.0", "10.96.0.1/16", "x/16", "10.0.0.0/33", "10.0.0.0/4"] {
             assert!(bad.parse::<ServiceCidr>().is_err(), "{bad}");
         }

@@ -2,10 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::{
-    schema::FieldError,
-    types::Resource,
-};
+use crate::{schema::FieldError, types::Resource};
 
 /// An answer that is not what was asked for.
 ///
@@ -99,8 +96,11 @@ impl Failure {
     /// Not allowed to this user or at this time (403).
     pub fn forbidden(resource: &Resource, name: &str, why: &str) -> Self {
         let what = qualified(&resource.group, &resource.plural);
-        let message =
-            if name.is_empty() { format!("{what} is forbidden: {why}") } else { format!("{what} \"{name}\" is forbidden: {why}") };
+        let message = if name.is_empty() {
+            format!("{what} is forbidden: {why}")
+        } else {
+            format!("{what} \"{name}\" is forbidden: {why}")
+        };
         Self::new(403, "Forbidden", message).about(resource, name)
     }
 
@@ -116,17 +116,20 @@ impl Failure {
 
     /// No such object of a resource that is named here (404).
     pub fn not_found_as(group: &str, plural: &str, name: &str) -> Self {
-        Self::new(404, "NotFound", format!("{} \"{name}\" not found", qualified(group, plural))).with_details(Details {
-            name: name.to_owned(),
-            group: group.to_owned(),
-            kind: plural.to_owned(),
-            ..Details::default()
-        })
+        Self::new(404, "NotFound", format!("{} \"{name}\" not found", qualified(group, plural))).with_details(
+            Details {
+                name: name.to_owned(),
+                group: group.to_owned(),
+                kind: plural.to_owned(),
+                ..Details::default()
+            },
+        )
     }
 
     /// No such path (404).
     pub fn unknown_path() -> Self {
-        Self::new(404, "NotFound", "the server could not find the requested resource").with_details(Details::default())
+        Self::new(404, "NotFound", "the server could not find the requested resource")
+            .with_details(Details::default())
     }
 
     /// The path exists, the verb does not (405).
@@ -137,26 +140,41 @@ impl Failure {
 
     /// The client accepts nothing that we can write (406).
     pub fn not_acceptable() -> Self {
-        Self::new(406, "NotAcceptable", "only the following media types are accepted: application/json, application/yaml")
+        Self::new(
+            406,
+            "NotAcceptable",
+            "only the following media types are accepted: application/json, application/yaml",
+        )
     }
 
     /// There is one already (409).
     pub fn already_exists(resource: &Resource, name: &str) -> Self {
-        Self::new(409, "AlreadyExists", format!("{} \"{name}\" already exists", qualified(&resource.group, &resource.plural)))
-            .about(resource, name)
+        Self::new(
+            409,
+            "AlreadyExists",
+            format!("{} \"{name}\" already exists", qualified(&resource.group, &resource.plural)),
+        )
+        .about(resource, name)
     }
 
     /// The object is not as the client thinks it is (409).
     pub fn conflict(resource: &Resource, name: &str, why: &str) -> Self {
         let what = qualified(&resource.group, &resource.plural);
-        Self::new(409, "Conflict", format!("Operation cannot be fulfilled on {what} \"{name}\": {why}")).about(resource, name)
+        Self::new(409, "Conflict", format!("Operation cannot be fulfilled on {what} \"{name}\": {why}"))
+            .about(resource, name)
     }
 
     /// The object is not the one that a deletion is meant for (409).
     pub fn precondition(resource: &Resource, name: &str, why: &str) -> Self {
-        let mut failure =
-            Self::new(409, "Conflict", format!("Operation cannot be fulfilled on {} \"{name}\": {why}", qualified(&resource.group, &resource.kind)))
-                .about(resource, name);
+        let mut failure = Self::new(
+            409,
+            "Conflict",
+            format!(
+                "Operation cannot be fulfilled on {} \"{name}\": {why}",
+                qualified(&resource.group, &resource.kind)
+            ),
+        )
+        .about(resource, name);
         if let Some(details) = &mut failure.details {
             details.kind = resource.kind.to_string();
         }
@@ -212,13 +230,14 @@ impl Failure {
                 field: error.field.clone(),
             })
             .collect();
-        Self::new(422, "Invalid", format!("{} \"{name}\" is invalid: {all}", qualified(group, kind))).with_details(Details {
-            name: name.to_owned(),
-            group: group.to_owned(),
-            kind: kind.to_owned(),
-            causes,
-            ..Details::default()
-        })
+        Self::new(422, "Invalid", format!("{} \"{name}\" is invalid: {all}", qualified(group, kind)))
+            .with_details(Details {
+                name: name.to_owned(),
+                group: group.to_owned(),
+                kind: kind.to_owned(),
+                causes,
+                ..Details::default()
+            })
     }
 
     /// The server cannot process what was asked, without field details (422).
@@ -234,8 +253,11 @@ impl Failure {
 
     /// Something is wrong with the server (500).
     pub fn internal(why: impl std::fmt::Display) -> Self {
-        Self::new(500, "InternalError", format!("Internal error occurred: {why}"))
-            .with_cause("", why.to_string(), "")
+        Self::new(500, "InternalError", format!("Internal error occurred: {why}")).with_cause(
+            "",
+            why.to_string(),
+            "",
+        )
     }
 
     /// Another server that was needed did not answer properly (502 or 503).
@@ -250,8 +272,9 @@ impl Failure {
 
     /// The client asks for a future that has not come (504).
     pub fn too_large_resource_version(asked: u64, current: u64) -> Self {
-        let mut failure = Self::timeout(format!("Timeout: Too large resource version: {asked}, current: {current}"))
-            .with_cause("ResourceVersionTooLarge", "Too large resource version", "");
+        let mut failure =
+            Self::timeout(format!("Timeout: Too large resource version: {asked}, current: {current}"))
+                .with_cause("ResourceVersionTooLarge", "Too large resource version", "");
         if let Some(details) = &mut failure.details {
             details.retry_after_seconds = 1;
         }
@@ -279,7 +302,9 @@ impl Failure {
 impl Details {
     fn to_value(&self) -> Value {
         let mut map = Map::new();
-        for (key, text) in [("name", &self.name), ("group", &self.group), ("kind", &self.kind), ("uid", &self.uid)] {
+        for (key, text) in
+            [("name", &self.name), ("group", &self.group), ("kind", &self.kind), ("uid", &self.uid)]
+        {
             if !text.is_empty() {
                 map.insert(key.into(), text.as_str().into());
             }
@@ -308,8 +333,13 @@ impl Cause {
 
 /// The `Status` of a deletion that is done.
 pub(crate) fn deleted(resource: &Resource, name: &str, uid: &str) -> Value {
-    let details =
-        Details { name: name.into(), group: resource.group.to_string(), kind: resource.plural.to_string(), uid: uid.into(), ..Details::default() };
+    let details = Details {
+        name: name.into(),
+        group: resource.group.to_string(),
+        kind: resource.plural.to_string(),
+        uid: uid.into(),
+        ..Details::default()
+    };
     json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details.to_value()})
 }
 

@@ -34,7 +34,10 @@ async fn established(client: &Client, definition: &Value) {
     loop {
         let event = watch.next().await.expect("an event");
         let conditions = event["object"]["status"]["conditions"].as_array().cloned().unwrap_or_default();
-        if conditions.iter().any(|condition| condition["type"] == "Established" && condition["status"] == "True") {
+        if conditions
+            .iter()
+            .any(|condition| condition["type"] == "Established" && condition["status"] == "True")
+        {
             return;
         }
     }
@@ -63,12 +66,32 @@ async fn status_and_spec_are_written_apart() {
     let made = client.post(WIDGETS, &json!({"apiVersion": "example.com/v1", "kind": "Widget", "metadata": {"name": "a"}, "spec": {"replicas": 1}, "status": {"x": 1}})).await.ok(201);
     assert_eq!(made.get("status"), None);
     let path = format!("{WIDGETS}/a");
-    let after = client.patch("merge", &format!("{path}/status"), &json!({"spec": {"replicas": 9}, "status": {"replicas": 1}})).await.ok(200);
-    assert_eq!((&after["spec"]["replicas"], &after["status"]["replicas"], &after["metadata"]["generation"]), (&json!(1), &json!(1), &json!(1)));
-    let after = client.patch("merge", &path, &json!({"spec": {"replicas": 2}, "status": {"replicas": 9}})).await.ok(200);
-    assert_eq!((&after["spec"]["replicas"], &after["status"]["replicas"], &after["metadata"]["generation"]), (&json!(2), &json!(1), &json!(2)));
-    let scale = client.patch("merge", &format!("{path}/scale"), &json!({"spec": {"replicas": 5}})).await.ok(200);
-    assert_eq!((&scale["kind"], &scale["spec"]["replicas"], &scale["status"]["replicas"]), (&json!("Scale"), &json!(5), &json!(1)));
+    let after = client
+        .patch(
+            "merge",
+            &format!("{path}/status"),
+            &json!({"spec": {"replicas": 9}, "status": {"replicas": 1}}),
+        )
+        .await
+        .ok(200);
+    assert_eq!(
+        (&after["spec"]["replicas"], &after["status"]["replicas"], &after["metadata"]["generation"]),
+        (&json!(1), &json!(1), &json!(1))
+    );
+    let after = client
+        .patch("merge", &path, &json!({"spec": {"replicas": 2}, "status": {"replicas": 9}}))
+        .await
+        .ok(200);
+    assert_eq!(
+        (&after["spec"]["replicas"], &after["status"]["replicas"], &after["metadata"]["generation"]),
+        (&json!(2), &json!(1), &json!(2))
+    );
+    let scale =
+        client.patch("merge", &format!("{path}/scale"), &json!({"spec": {"replicas": 5}})).await.ok(200);
+    assert_eq!(
+        (&scale["kind"], &scale["spec"]["replicas"], &scale["status"]["replicas"]),
+        (&json!("Scale"), &json!(5), &json!(1))
+    );
     assert_eq!(client.get(&path).await.ok(200)["spec"]["replicas"], 5);
     client.patch("strategic-merge", &path, &json!({})).await.failure(415, "UnsupportedMediaType");
 }
@@ -105,12 +128,17 @@ async fn a_definition_takes_its_objects_with_it() {
     let mut held = widget("held", &json!({}));
     held["metadata"]["finalizers"] = json!(["example.com/f"]);
     client.post(WIDGETS, &held).await.ok(201);
-    let mut watch = client.watch(&format!("{WIDGETS}?watch=true&resourceVersion={}", world.server.store().revision())).await;
+    let mut watch = client
+        .watch(&format!("{WIDGETS}?watch=true&resourceVersion={}", world.server.store().revision()))
+        .await;
     client.delete(&format!("{DEFINITIONS}/widgets.example.com")).await.ok(200);
     let mut seen = vec![watch.brief().await, watch.brief().await];
     seen.sort();
     assert_eq!(seen, [("DELETED".into(), "one".into()), ("MODIFIED".into(), "held".into())]);
-    client.patch("merge", &format!("{WIDGETS}/held"), &json!({"metadata": {"finalizers": null}})).await.ok(200);
+    client
+        .patch("merge", &format!("{WIDGETS}/held"), &json!({"metadata": {"finalizers": null}}))
+        .await
+        .ok(200);
     assert_eq!(watch.brief().await, ("DELETED".into(), "held".into()));
     for _ in 0..100 {
         tokio::time::sleep(std::time::Duration::from_millis(100)).await;

@@ -12,11 +12,14 @@ use hyper_util::rt::TokioIo;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject as _};
 use serde_json::{Value, json};
 use steersman_apiserver::{
-    Options, Server, ServeError, User,
+    Options, ServeError, Server, User,
     auth::{Authority, Identity},
     store::{Store, StoreOptions},
 };
-use tokio::{net::{TcpListener, TcpStream}, task::JoinHandle};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    task::JoinHandle,
+};
 use tokio_util::sync::CancellationToken;
 
 struct Network {
@@ -44,7 +47,9 @@ async fn network() -> Network {
 impl Network {
     async fn connect(&self, identity: Option<&Identity>) -> SendRequest<Empty<Bytes>> {
         let mut roots = rustls::RootCertStore::empty();
-        roots.add(CertificateDer::from_pem_slice(self.authority.ca_pem().as_bytes()).expect("PEM")).expect("a root");
+        roots
+            .add(CertificateDer::from_pem_slice(self.authority.ca_pem().as_bytes()).expect("PEM"))
+            .expect("a root");
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let builder = rustls::ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -53,14 +58,16 @@ impl Network {
         let config = match identity {
             None => builder.with_no_client_auth(),
             Some(identity) => {
-                let certificate = CertificateDer::from_pem_slice(identity.certificate_pem.as_bytes()).expect("PEM");
+                let certificate =
+                    CertificateDer::from_pem_slice(identity.certificate_pem.as_bytes()).expect("PEM");
                 let key = PrivateKeyDer::from_pem_slice(identity.key_pem.as_bytes()).expect("PEM");
                 builder.with_client_auth_cert(vec![certificate], key).expect("a certificate")
             }
         };
         let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)).await.expect("connected");
         let name = ServerName::try_from("localhost").expect("a name");
-        let stream = tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await.expect("TLS");
+        let stream =
+            tokio_rustls::TlsConnector::from(Arc::new(config)).connect(name, stream).await.expect("TLS");
         let (sender, connection) = handshake(TokioIo::new(stream)).await.expect("HTTP");
         tokio::spawn(connection);
         sender
@@ -72,10 +79,15 @@ async fn get(sender: &mut SendRequest<Empty<Bytes>>, path: &str, token: Option<&
     if let Some(token) = token {
         request = request.header("authorization", format!("Bearer {token}"));
     }
-    let response = sender.send_request(request.body(Empty::new()).expect("a request")).await.expect("an answer");
+    let response =
+        sender.send_request(request.body(Empty::new()).expect("a request")).await.expect("an answer");
     let code = response.status().as_u16();
     let body = response.into_body().collect().await.expect("a body").to_bytes();
-    (code, serde_json::from_slice(&body).unwrap_or_else(|_| Value::from(String::from_utf8_lossy(&body).into_owned())))
+    (
+        code,
+        serde_json::from_slice(&body)
+            .unwrap_or_else(|_| Value::from(String::from_utf8_lossy(&body).into_owned())),
+    )
 }
 
 #[tokio::test]
@@ -89,7 +101,8 @@ async fn only_those_who_are_known_get_in() {
     assert_eq!(get(&mut nobody, "/api/v1/namespaces", Some("wrong")).await.0, 401);
     let token = network.authority.token("admin").expect("a token").to_owned();
     assert_eq!(get(&mut nobody, "/api/v1/namespaces", Some(&token)).await.0, 200);
-    let identity = network.authority.issue_client(&User::new("system:node:one", ["system:nodes"])).expect("issued");
+    let identity =
+        network.authority.issue_client(&User::new("system:node:one", ["system:nodes"])).expect("issued");
     let mut node = network.connect(Some(&identity)).await;
     assert_eq!(get(&mut node, "/api/v1/namespaces", None).await.0, 200);
     network.shutdown.cancel();

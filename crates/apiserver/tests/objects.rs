@@ -59,7 +59,10 @@ async fn a_finalizer_holds_an_object_until_it_is_taken_off() {
     client.post(CONFIG_MAPS, &object).await.ok(201);
     let marked = client.delete(&path).await.ok(200);
     assert!(marked["metadata"]["deletionTimestamp"].is_string(), "{marked}");
-    client.patch("merge", &path, &json!({"metadata": {"finalizers": ["example.com/f", "example.com/g"]}})).await.failure(422, "Invalid");
+    client
+        .patch("merge", &path, &json!({"metadata": {"finalizers": ["example.com/f", "example.com/g"]}}))
+        .await
+        .failure(422, "Invalid");
     client.patch("merge", &path, &json!({"metadata": {"finalizers": null}})).await.ok(200);
     client.get(&path).await.failure(404, "NotFound");
 }
@@ -149,7 +152,9 @@ async fn a_deposed_leader_cannot_write() {
     client.post("/apis/coordination.k8s.io/v1/namespaces/default/leases", &lease).await.ok(201);
     let write = |term: &'static str, name: &'static str| async move {
         let headers = [("content-type", "application/json"), ("steersman-fence", term)];
-        client.send(Method::POST, CONFIG_MAPS, &headers, config_map(name, &json!({})).to_string().as_bytes()).await
+        client
+            .send(Method::POST, CONFIG_MAPS, &headers, config_map(name, &json!({})).to_string().as_bytes())
+            .await
     };
     write("default/op/3", "good").await.ok(201);
     let refused = write("default/op/2", "late").await;
@@ -172,7 +177,10 @@ async fn unknown_fields_are_dropped_named_or_refused() {
     assert_eq!(warned.headers["warning"], "299 - \"unknown field \\\"nope\\\"\"");
     let quiet = client.post(&format!("{CONFIG_MAPS}?fieldValidation=Ignore"), &odd("b")).await;
     assert!(!quiet.headers.contains_key("warning"));
-    let message = client.post(&format!("{CONFIG_MAPS}?fieldValidation=Strict"), &odd("c")).await.failure(400, "BadRequest");
+    let message = client
+        .post(&format!("{CONFIG_MAPS}?fieldValidation=Strict"), &odd("c"))
+        .await
+        .failure(400, "BadRequest");
     assert!(message.ends_with("strict decoding error: unknown field \"nope\""), "{message}");
 }
 
@@ -202,8 +210,14 @@ async fn hostile_requests_get_answers() {
         assert_eq!(answer.code, code, "{method} {path} {:.20?}: {:?}", body, answer.body);
         assert_eq!(answer.json()["kind"], "Status");
     }
-    client.send(Method::POST, CONFIG_MAPS, &[("content-type", "text/plain")], b"x").await.failure(415, "UnsupportedMediaType");
-    client.send(Method::GET, CONFIG_MAPS, &[("accept", "text/html")], b"").await.failure(406, "NotAcceptable");
+    client
+        .send(Method::POST, CONFIG_MAPS, &[("content-type", "text/plain")], b"x")
+        .await
+        .failure(415, "UnsupportedMediaType");
+    client
+        .send(Method::GET, CONFIG_MAPS, &[("accept", "text/html")], b"")
+        .await
+        .failure(406, "NotAcceptable");
 }
 
 #[tokio::test]
@@ -219,7 +233,8 @@ async fn lists_are_consistent_from_page_to_page() {
     client.patch("merge", &format!("{CONFIG_MAPS}/e"), &json!({"data": {"v": "new"}})).await.ok(200);
     let token = first["metadata"]["continue"].as_str().expect("a token");
     let rest = client.get(&format!("{CONFIG_MAPS}?continue={token}")).await.ok(200);
-    let names: Vec<&Value> = rest["items"].as_array().expect("items").iter().map(|item| &item["metadata"]["name"]).collect();
+    let names: Vec<&Value> =
+        rest["items"].as_array().expect("items").iter().map(|item| &item["metadata"]["name"]).collect();
     assert_eq!(names, ["c", "d", "e"]);
     assert_eq!(rest["items"][2]["data"]["v"], "old");
     assert_eq!(rest["metadata"]["resourceVersion"], first["metadata"]["resourceVersion"]);
@@ -232,9 +247,14 @@ async fn an_object_reads_the_same_in_every_version_and_view() {
     let event = json!({"metadata": {"name": "e"}, "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"}, "reason": "R", "message": "m", "type": "Normal"});
     client.post("/api/v1/namespaces/default/events", &event).await.ok(201);
     let other = client.get("/apis/events.k8s.io/v1/namespaces/default/events/e").await.ok(200);
-    assert_eq!((&other["note"], &other["regarding"]["name"], &other["apiVersion"]), (&json!("m"), &json!("p"), &json!("events.k8s.io/v1")));
+    assert_eq!(
+        (&other["note"], &other["regarding"]["name"], &other["apiVersion"]),
+        (&json!("m"), &json!("p"), &json!("events.k8s.io/v1"))
+    );
     client.post(CONFIG_MAPS, &config_map("a", &json!({"k": "v"}))).await.ok(201);
-    let accept = |accept: &'static str| async move { client.send(Method::GET, &format!("{CONFIG_MAPS}/a"), &[("accept", accept)], b"").await };
+    let accept = |accept: &'static str| async move {
+        client.send(Method::GET, &format!("{CONFIG_MAPS}/a"), &[("accept", accept)], b"").await
+    };
     let table = accept("application/json;as=Table;v=v1;g=meta.k8s.io").await.ok(200);
     assert_eq!(table["rows"][0]["cells"][0], "a");
     let partial = accept("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io").await.ok(200);

@@ -9,7 +9,10 @@ use support::{CONFIG_MAPS, World, config_map};
 async fn a_watch_tells_of_every_change_in_order() {
     let world = World::new().await;
     let client = &world.client;
-    let from = client.get(CONFIG_MAPS).await.ok(200)["metadata"]["resourceVersion"].as_str().expect("a version").to_owned();
+    let from = client.get(CONFIG_MAPS).await.ok(200)["metadata"]["resourceVersion"]
+        .as_str()
+        .expect("a version")
+        .to_owned();
     let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=true&resourceVersion={from}")).await;
     let created = client.post(CONFIG_MAPS, &config_map("a", &json!({}))).await.ok(201);
     client.patch("merge", &format!("{CONFIG_MAPS}/a"), &json!({"data": {"k": "v"}})).await.ok(200);
@@ -29,7 +32,8 @@ async fn a_watch_begins_with_what_there_is_and_says_where_that_ends() {
         client.post(CONFIG_MAPS, &config_map(name, &json!({}))).await.ok(201);
     }
     client.patch("merge", &format!("{CONFIG_MAPS}/b"), &json!({"data": {"k": "v"}})).await.ok(200);
-    let query = "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
+    let query =
+        "watch=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true";
     let mut watch = client.watch(&format!("{CONFIG_MAPS}?{query}")).await;
     assert_eq!(watch.brief().await, ("ADDED".into(), "a".into()));
     assert_eq!(watch.brief().await, ("ADDED".into(), "b".into()));
@@ -47,7 +51,10 @@ async fn objects_come_into_and_go_out_of_a_selection() {
     client.post(CONFIG_MAPS, &config_map("a", &json!({}))).await.ok(201);
     let mut watch = client.watch(&format!("{CONFIG_MAPS}?watch=true&labelSelector=x%3Dy")).await;
     let label = |value: &'static str| async move {
-        client.patch("merge", &format!("{CONFIG_MAPS}/a"), &json!({"metadata": {"labels": {"x": value}}})).await.ok(200)
+        client
+            .patch("merge", &format!("{CONFIG_MAPS}/a"), &json!({"metadata": {"labels": {"x": value}}}))
+            .await
+            .ok(200)
     };
     label("y").await;
     let left = label("z").await;
@@ -61,17 +68,30 @@ async fn objects_come_into_and_go_out_of_a_selection() {
 #[tokio::test(start_paused = true)]
 async fn a_quiet_watch_gets_bookmarks_and_ends_in_time() {
     let world = World::new().await;
-    let mut watch = world.client.watch(&format!("{CONFIG_MAPS}?watch=true&resourceVersion=1&allowWatchBookmarks=true&timeoutSeconds=150")).await;
+    let mut watch = world
+        .client
+        .watch(&format!(
+            "{CONFIG_MAPS}?watch=true&resourceVersion=1&allowWatchBookmarks=true&timeoutSeconds=150"
+        ))
+        .await;
     let started = tokio::time::Instant::now();
-    world.client.post("/api/v1/namespaces/default/secrets", &json!({"metadata": {"name": "s"}})).await.ok(201);
+    world
+        .client
+        .post("/api/v1/namespaces/default/secrets", &json!({"metadata": {"name": "s"}}))
+        .await
+        .ok(201);
     let mut bookmarks = 0;
     while let Some(event) = watch.next().await {
         assert_eq!(event["type"], "BOOKMARK");
-        assert_eq!(event["object"]["metadata"]["resourceVersion"], world.server.store().revision().to_string());
+        assert_eq!(
+            event["object"]["metadata"]["resourceVersion"],
+            world.server.store().revision().to_string()
+        );
         bookmarks += 1;
     }
     assert_eq!((bookmarks, started.elapsed().as_secs()), (3, 150));
-    let mut quiet = world.client.watch(&format!("{CONFIG_MAPS}?watch=true&resourceVersion=1&timeoutSeconds=5")).await;
+    let mut quiet =
+        world.client.watch(&format!("{CONFIG_MAPS}?watch=true&resourceVersion=1&timeoutSeconds=5")).await;
     assert_eq!(quiet.next().await, None, "no bookmarks unless asked");
 }
 

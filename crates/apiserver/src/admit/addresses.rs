@@ -50,18 +50,28 @@ impl Addresses {
     }
 
     /// Gives a Service what it needs and does not have. What is reserved is given back unless it is kept.
-    pub(crate) fn assign(&self, call: &Call<'_>, service: &mut Value, live: Option<&Value>) -> Result<Reserved<'_>, Failure> {
-        let mut reserved = Reserved { addresses: self, new: Used::default(), old: Used::default(), kept: false };
+    pub(crate) fn assign(
+        &self,
+        call: &Call<'_>,
+        service: &mut Value,
+        live: Option<&Value>,
+    ) -> Result<Reserved<'_>, Failure> {
+        let mut reserved =
+            Reserved { addresses: self, new: Used::default(), old: Used::default(), kept: false };
         if &*call.resource.storage.name != "services" {
             return Ok(reserved);
         }
-        let invalid = |service: &Value, error: FieldError| Failure::invalid("", "Service", service.name(), &[error]);
+        let invalid =
+            |service: &Value, error: FieldError| Failure::invalid("", "Service", service.name(), &[error]);
         let kind = service["spec"]["type"].as_str().unwrap_or("ClusterIP").to_owned();
-        let (had_address, had_ports) = live.map_or((None, Vec::new()), |live| (address_of(live), ports_of(live)));
-        self.assign_address(service, &kind, had_address, &mut reserved).map_err(|error| invalid(service, error))?;
+        let (had_address, had_ports) =
+            live.map_or((None, Vec::new()), |live| (address_of(live), ports_of(live)));
+        self.assign_address(service, &kind, had_address, &mut reserved)
+            .map_err(|error| invalid(service, error))?;
         let wants_ports = matches!(kind.as_str(), "NodePort" | "LoadBalancer")
             && !(kind == "LoadBalancer" && service["spec"]["allocateLoadBalancerNodePorts"] == false);
-        self.assign_ports(service, wants_ports, &had_ports, &mut reserved).map_err(|error| invalid(service, error))?;
+        self.assign_ports(service, wants_ports, &had_ports, &mut reserved)
+            .map_err(|error| invalid(service, error))?;
         let keeps: Vec<u16> = ports_of(service);
         reserved.old.ports.extend(had_ports.into_iter().filter(|port| !keeps.contains(port)));
         if let Some(had) = had_address
@@ -72,7 +82,13 @@ impl Addresses {
         Ok(reserved)
     }
 
-    fn assign_address(&self, service: &mut Value, kind: &str, had: Option<Ipv4Addr>, reserved: &mut Reserved<'_>) -> Result<(), FieldError> {
+    fn assign_address(
+        &self,
+        service: &mut Value,
+        kind: &str,
+        had: Option<Ipv4Addr>,
+        reserved: &mut Reserved<'_>,
+    ) -> Result<(), FieldError> {
         let spec = &mut service["spec"];
         if kind == "ExternalName" {
             if let Some(map) = spec.as_object_mut() {
@@ -81,13 +97,19 @@ impl Addresses {
             }
             return Ok(());
         }
-        let given = spec["clusterIP"].as_str().or_else(|| spec["clusterIPs"][0].as_str()).unwrap_or_default().to_owned();
+        let given = spec["clusterIP"]
+            .as_str()
+            .or_else(|| spec["clusterIPs"][0].as_str())
+            .unwrap_or_default()
+            .to_owned();
         let address = match given.as_str() {
             "None" => {
                 spec["clusterIP"] = "None".into();
                 spec["clusterIPs"] = json!(["None"]);
                 // Endpoints that somebody else writes may be of both families.
-                if spec["selector"].as_object().is_none_or(serde_json::Map::is_empty) && spec.get("ipFamilyPolicy").is_none() {
+                if spec["selector"].as_object().is_none_or(serde_json::Map::is_empty)
+                    && spec.get("ipFamilyPolicy").is_none()
+                {
                     spec["ipFamilies"] = json!(["IPv4", "IPv6"]);
                     spec["ipFamilyPolicy"] = "RequireDualStack".into();
                 }
@@ -99,11 +121,16 @@ impl Addresses {
                 None => self.free_address(reserved)?,
             },
             text => {
-                let address: Ipv4Addr = text
-                    .parse()
-                    .map_err(|_| FieldError::invalid("spec.clusterIPs[0]", text, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"))?;
+                let address: Ipv4Addr = text.parse().map_err(|_| {
+                    FieldError::invalid(
+                        "spec.clusterIPs[0]",
+                        text,
+                        "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
+                    )
+                })?;
                 if had != Some(address) {
-                    self.take_address(address, reserved).map_err(|why| FieldError::invalid("spec.clusterIPs", json!([text]), why))?;
+                    self.take_address(address, reserved)
+                        .map_err(|why| FieldError::invalid("spec.clusterIPs", json!([text]), why))?;
                 }
                 address
             }
@@ -130,12 +157,18 @@ impl Addresses {
                 return Ok(address.into());
             }
         }
-        Err(FieldError::internal("spec.clusterIPs", format!("failed to allocate an address: the range {} is full", self.range)))
+        Err(FieldError::internal(
+            "spec.clusterIPs",
+            format!("failed to allocate an address: the range {} is full", self.range),
+        ))
     }
 
     fn take_address(&self, address: Ipv4Addr, reserved: &mut Reserved<'_>) -> Result<(), String> {
         if !self.range.contains(address) {
-            return Err(format!("failed to allocate IP {address}: the provided network does not match the current range {}", self.range));
+            return Err(format!(
+                "failed to allocate IP {address}: the provided network does not match the current range {}",
+                self.range
+            ));
         }
         if !self.lock().addresses.insert(address.into()) {
             return Err(format!("failed to allocate IP {address}: provided IP is already allocated"));
@@ -144,8 +177,16 @@ impl Addresses {
         Ok(())
     }
 
-    fn assign_ports(&self, service: &mut Value, wanted: bool, had: &[u16], reserved: &mut Reserved<'_>) -> Result<(), FieldError> {
-        let Some(ports) = service.pointer_mut("/spec/ports").and_then(Value::as_array_mut) else { return Ok(()) };
+    fn assign_ports(
+        &self,
+        service: &mut Value,
+        wanted: bool,
+        had: &[u16],
+        reserved: &mut Reserved<'_>,
+    ) -> Result<(), FieldError> {
+        let Some(ports) = service.pointer_mut("/spec/ports").and_then(Value::as_array_mut) else {
+            return Ok(());
+        };
         let mut given: Vec<u16> = Vec::new();
         for (index, port) in ports.iter_mut().enumerate() {
             let number = port["nodePort"].as_u64().and_then(|number| u16::try_from(number).ok()).unwrap_or(0);
@@ -165,10 +206,18 @@ impl Addresses {
                     if !had.contains(&number) && !given.contains(&number) {
                         let field = format!("spec.ports[{index}].nodePort");
                         if !NODE_PORTS.contains(&number) {
-                            return Err(FieldError::invalid(field, number, "provided port is not in the valid range. The range of valid ports is 30000-32767"));
+                            return Err(FieldError::invalid(
+                                field,
+                                number,
+                                "provided port is not in the valid range. The range of valid ports is 30000-32767",
+                            ));
                         }
                         if !self.lock().ports.insert(number) {
-                            return Err(FieldError::invalid(field, number, "provided port is already allocated"));
+                            return Err(FieldError::invalid(
+                                field,
+                                number,
+                                "provided port is already allocated",
+                            ));
                         }
                         reserved.new.ports.insert(number);
                     }
@@ -184,7 +233,9 @@ impl Addresses {
         let (first, last) = (*NODE_PORTS.start(), *NODE_PORTS.end());
         let start = rand::rng().random_range(NODE_PORTS);
         let port = (start..=last).chain(first..start).find(|port| !used.ports.contains(port));
-        let port = port.ok_or_else(|| FieldError::internal("spec.ports", "failed to allocate a nodePort: range is full"))?;
+        let port = port.ok_or_else(|| {
+            FieldError::internal("spec.ports", "failed to allocate a nodePort: range is full")
+        })?;
         used.ports.insert(port);
         reserved.new.ports.insert(port);
         Ok(port)
@@ -216,7 +267,9 @@ fn address_of(service: &Value) -> Option<Ipv4Addr> {
 }
 
 fn ports_of(service: &Value) -> Vec<u16> {
-    let number = |port: &Value| port["nodePort"].as_u64().and_then(|number| u16::try_from(number).ok()).filter(|number| *number > 0);
+    let number = |port: &Value| {
+        port["nodePort"].as_u64().and_then(|number| u16::try_from(number).ok()).filter(|number| *number > 0)
+    };
     service["spec"]["ports"].as_array().into_iter().flatten().filter_map(number).collect()
 }
 

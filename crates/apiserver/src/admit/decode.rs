@@ -51,7 +51,9 @@ pub(crate) fn object(call: &Call<'_>, body: Body) -> Result<Value, Failure> {
     let patched = (body.source == Source::Patch).then(|| object.to_string());
     let wrong = |why: String| match &patched {
         Some(text) => Failure::invalid("", "", "", &[FieldError::invalid("patch", text.as_str(), why)]),
-        None => Failure::bad_request(format!("{kind} in version {version:?} cannot be handled as a {kind}: {why}")),
+        None => Failure::bad_request(format!(
+            "{kind} in version {version:?} cannot be handled as a {kind}: {why}"
+        )),
     };
     if !object.is_object() {
         return Err(wrong("the body is not an object".to_owned()));
@@ -60,7 +62,8 @@ pub(crate) fn object(call: &Call<'_>, body: Body) -> Result<Value, Failure> {
         return Ok(object);
     }
     check_kind(call, &mut object)?;
-    let mut complaints: Vec<String> = duplicates.iter().map(|path| format!("duplicate field {path:?}")).collect();
+    let mut complaints: Vec<String> =
+        duplicates.iter().map(|path| format!("duplicate field {path:?}")).collect();
     match resource.origin {
         Origin::BuiltIn => schema::check_types(&object, &resource.schema).map_err(wrong)?,
         Origin::Custom { .. } => check_metadata_types(&object).map_err(wrong)?,
@@ -133,7 +136,8 @@ fn check_metadata_types(object: &Value) -> Result<(), String> {
 /// The one form of an object: as Kubernetes writes it. Custom resources keep all but their metadata as it is.
 pub(crate) fn canonical(object: &mut Value, resource: &Resource) {
     // An empty list of owners asks to forget them all, so it is not the same as none.
-    let forget_owners = object.pointer("/metadata/managedFields").and_then(Value::as_array).is_some_and(Vec::is_empty);
+    let forget_owners =
+        object.pointer("/metadata/managedFields").and_then(Value::as_array).is_some_and(Vec::is_empty);
     match resource.origin {
         Origin::BuiltIn => schema::canonical(object, &resource.schema),
         Origin::Custom { .. } => {

@@ -26,7 +26,11 @@ pub(crate) fn validate(resource: &Resource, strategy: Strategy, object: &Value) 
             if namespace.is_empty() {
                 errors.push(FieldError::required("metadata.namespace", ""));
             } else {
-                errors.extend(names::label(namespace).into_iter().map(|why| FieldError::invalid("metadata.namespace", namespace, why)));
+                errors.extend(
+                    names::label(namespace)
+                        .into_iter()
+                        .map(|why| FieldError::invalid("metadata.namespace", namespace, why)),
+                );
             }
         }
         Scope::Cluster if !object.namespace().is_empty() => {
@@ -35,7 +39,11 @@ pub(crate) fn validate(resource: &Resource, strategy: Strategy, object: &Value) 
         Scope::Cluster => {}
     }
     if object.generation() < 0 {
-        errors.push(FieldError::invalid("metadata.generation", object.generation(), "must be greater than or equal to 0"));
+        errors.push(FieldError::invalid(
+            "metadata.generation",
+            object.generation(),
+            "must be greater than or equal to 0",
+        ));
     }
     check_labels(object.meta_get("labels"), "metadata.labels", &mut errors);
     check_annotations(object.meta_get("annotations"), "metadata.annotations", &mut errors);
@@ -54,7 +62,9 @@ fn check_generate_name(rule: NameRule, object: &Value, errors: &mut Vec<FieldErr
         Some(start) if !start.is_empty() => format!("{start}a"),
         _ => prefix.to_owned(),
     };
-    errors.extend(rule.check(&masked).into_iter().map(|why| FieldError::invalid("metadata.generateName", prefix, why)));
+    errors.extend(
+        rule.check(&masked).into_iter().map(|why| FieldError::invalid("metadata.generateName", prefix, why)),
+    );
 }
 
 fn check_name(rule: NameRule, object: &Value, errors: &mut Vec<FieldError>) {
@@ -62,16 +72,20 @@ fn check_name(rule: NameRule, object: &Value, errors: &mut Vec<FieldError>) {
     if name.is_empty() {
         errors.push(FieldError::required("metadata.name", "name or generateName is required"));
     } else {
-        errors.extend(rule.check(name).into_iter().map(|why| FieldError::invalid("metadata.name", name, why)));
+        errors
+            .extend(rule.check(name).into_iter().map(|why| FieldError::invalid("metadata.name", name, why)));
     }
 }
 
 /// Labels at any place.
 pub(crate) fn check_labels(labels: Option<&Value>, field: &str, errors: &mut Vec<FieldError>) {
     for (key, value) in labels.and_then(Value::as_object).into_iter().flatten() {
-        errors.extend(names::qualified_name(key).into_iter().map(|why| FieldError::invalid(field, key.as_str(), why)));
+        errors.extend(
+            names::qualified_name(key).into_iter().map(|why| FieldError::invalid(field, key.as_str(), why)),
+        );
         let value = value.as_str().unwrap_or_default();
-        errors.extend(names::label_value(value).into_iter().map(|why| FieldError::invalid(field, value, why)));
+        errors
+            .extend(names::label_value(value).into_iter().map(|why| FieldError::invalid(field, value, why)));
     }
 }
 
@@ -81,7 +95,11 @@ pub(crate) fn check_annotations(annotations: Option<&Value>, field: &str, errors
     for (key, value) in annotations.and_then(Value::as_object).into_iter().flatten() {
         size += key.len() + value.as_str().map_or(0, str::len);
         let lower = key.to_ascii_lowercase();
-        errors.extend(names::qualified_name(&lower).into_iter().map(|why| FieldError::invalid(field, key.as_str(), why)));
+        errors.extend(
+            names::qualified_name(&lower)
+                .into_iter()
+                .map(|why| FieldError::invalid(field, key.as_str(), why)),
+        );
     }
     if size > ANNOTATIONS {
         errors.push(FieldError::too_long(field, ANNOTATIONS as u64));
@@ -96,15 +114,25 @@ fn check_owners(object: &Value, errors: &mut Vec<FieldError>) {
         let text = |key: &str| owner[key].as_str().unwrap_or_default();
         let api_version = text("apiVersion");
         if api_version.is_empty() || api_version.starts_with('/') || api_version.matches('/').count() > 1 {
-            errors.push(FieldError::invalid(format!("{field}.apiVersion"), api_version, "version must not be empty"));
+            errors.push(FieldError::invalid(
+                format!("{field}.apiVersion"),
+                api_version,
+                "version must not be empty",
+            ));
         }
-        for (key, what) in [("kind", "must not be empty"), ("name", "must not be empty"), ("uid", "must not be empty")] {
+        for (key, what) in
+            [("kind", "must not be empty"), ("name", "must not be empty"), ("uid", "must not be empty")]
+        {
             if text(key).is_empty() {
                 errors.push(FieldError::invalid(format!("{field}.{key}"), text(key), what));
             }
         }
         if api_version == "v1" && text("kind") == "Event" {
-            errors.push(FieldError::invalid(field.clone(), owner.clone(), "/v1, Kind=Event is disallowed from being an owner"));
+            errors.push(FieldError::invalid(
+                field.clone(),
+                owner.clone(),
+                "/v1, Kind=Event is disallowed from being an owner",
+            ));
         }
         if owner["controller"].as_bool() == Some(true) {
             let this = format!("{}/{}", text("kind"), text("name"));
@@ -124,8 +152,14 @@ fn check_finalizers(object: &Value, errors: &mut Vec<FieldError>) {
     let finalizers = object.finalizers();
     for (index, finalizer) in finalizers.iter().enumerate() {
         let field = format!("metadata.finalizers[{index}]");
-        errors.extend(names::qualified_name(finalizer).into_iter().map(|why| FieldError::invalid(&field, finalizer.as_str(), why)));
-        if !finalizer.contains('/') && !matches!(finalizer.as_str(), "orphan" | "foregroundDeletion" | "kubernetes") {
+        errors.extend(
+            names::qualified_name(finalizer)
+                .into_iter()
+                .map(|why| FieldError::invalid(&field, finalizer.as_str(), why)),
+        );
+        if !finalizer.contains('/')
+            && !matches!(finalizer.as_str(), "orphan" | "foregroundDeletion" | "kubernetes")
+        {
             errors.push(FieldError::invalid(
                 &field,
                 finalizer.as_str(),
@@ -146,19 +180,29 @@ fn check_finalizers(object: &Value, errors: &mut Vec<FieldError>) {
 /// What an update may not change in metadata.
 pub(crate) fn validate_update(new: &Value, old: &Value) -> Vec<FieldError> {
     let mut errors = Vec::new();
-    for field in ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"] {
+    for field in
+        ["name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds"]
+    {
         let (now, before) = (new.meta_get(field), old.meta_get(field));
         if now != before {
-            errors.push(FieldError::invalid(format!("metadata.{field}"), now.cloned().unwrap_or_default(), "field is immutable"));
+            errors.push(FieldError::invalid(
+                format!("metadata.{field}"),
+                now.cloned().unwrap_or_default(),
+                "field is immutable",
+            ));
         }
     }
     if old.is_deleting() {
         let before = old.finalizers();
-        let added: Vec<String> = new.finalizers().into_iter().filter(|finalizer| !before.contains(finalizer)).collect();
+        let added: Vec<String> =
+            new.finalizers().into_iter().filter(|finalizer| !before.contains(finalizer)).collect();
         if !added.is_empty() {
             errors.push(FieldError::forbidden(
                 "metadata.finalizers",
-                format!("no new finalizers can be added if the object is being deleted, found new finalizers {}", go_list(&added)),
+                format!(
+                    "no new finalizers can be added if the object is being deleted, found new finalizers {}",
+                    go_list(&added)
+                ),
             ));
         }
     }

@@ -23,7 +23,13 @@ use crate::{
 };
 
 /// Refuses an object that breaks rules: those of metadata, of its schema, of its kind.
-pub(crate) fn check(call: &Call<'_>, object: &Value, live: Option<&Value>, subresource: &str, options: &Options) -> Result<(), Failure> {
+pub(crate) fn check(
+    call: &Call<'_>,
+    object: &Value,
+    live: Option<&Value>,
+    subresource: &str,
+    options: &Options,
+) -> Result<(), Failure> {
     let resource = call.resource;
     let mut errors = metadata::validate(resource, strategy::strategy(resource), object);
     if let Some(live) = live {

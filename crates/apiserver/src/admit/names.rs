@@ -26,7 +26,9 @@ fn too_long(max: usize) -> String {
 fn is_label(text: &str) -> bool {
     let bytes = text.as_bytes();
     let plain = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-    bytes.first().is_some_and(plain) && bytes.last().is_some_and(plain) && bytes.iter().all(|byte| plain(byte) || *byte == b'-')
+    bytes.first().is_some_and(plain)
+        && bytes.last().is_some_and(plain)
+        && bytes.iter().all(|byte| plain(byte) || *byte == b'-')
 }
 
 /// A DNS-1123 subdomain.
@@ -58,7 +60,11 @@ pub(crate) fn path_segment(text: &str) -> Vec<String> {
     if text == "." || text == ".." {
         return vec![format!("may not be '{text}'")];
     }
-    ['/', '%'].iter().filter(|character| text.contains(**character)).map(|character| format!("may not contain '{character}'")).collect()
+    ['/', '%']
+        .iter()
+        .filter(|character| text.contains(**character))
+        .map(|character| format!("may not contain '{character}'"))
+        .collect()
 }
 
 impl NameRule {
@@ -85,7 +91,9 @@ pub(crate) fn qualified_name(text: &str) -> Vec<String> {
     let name = match text.split_once('/') {
         None => text,
         Some((_, rest)) if rest.contains('/') => {
-            return vec![format!("a qualified name {QUALIFIED_TAIL} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')")];
+            return vec![format!(
+                "a qualified name {QUALIFIED_TAIL} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+            )];
         }
         Some((prefix, name)) => {
             if prefix.is_empty() {
@@ -127,7 +135,9 @@ pub(crate) fn config_key(text: &str) -> Vec<String> {
     if text.len() > 253 {
         errors.push(too_long(253));
     }
-    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.')) {
+    if text.is_empty()
+        || !text.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
+    {
         errors.push(CONFIG_KEY.to_owned());
     }
     match text {
@@ -181,8 +191,16 @@ mod tests {
         for bad in ["", "A", "a_b", "-a", "a-", "a..b", ".", "..", "a/b", "ä"] {
             assert!(!subdomain(bad).is_empty(), "{bad}");
         }
-        assert!(!label("a.b").is_empty() && label(&"a".repeat(63)).is_empty() && !label(&"a".repeat(64)).is_empty());
-        assert!(path_segment("system:node").is_empty() && !path_segment("a/b").is_empty() && !path_segment("..").is_empty());
+        assert!(
+            !label("a.b").is_empty()
+                && label(&"a".repeat(63)).is_empty()
+                && !label(&"a".repeat(64)).is_empty()
+        );
+        assert!(
+            path_segment("system:node").is_empty()
+                && !path_segment("a/b").is_empty()
+                && !path_segment("..").is_empty()
+        );
     }
 
     #[test]
@@ -193,9 +211,17 @@ mod tests {
         for bad in ["", "/a", "a/", "a/b/c", "-a", "Ä", "EXAMPLE.com/a"] {
             assert!(!qualified_name(bad).is_empty(), "{bad}");
         }
-        assert!(label_value("").is_empty() && !label_value("_").is_empty() && !label_value(&"a".repeat(64)).is_empty());
-        assert!(config_key("a.b_c").is_empty() && !config_key("a/b").is_empty() && !config_key("..a").is_empty());
-        assert!(port_name("http-1").is_empty() && !port_name("80").is_empty() && !port_name("a--b").is_empty());
+        assert!(
+            label_value("").is_empty()
+                && !label_value("_").is_empty()
+                && !label_value(&"a".repeat(64)).is_empty()
+        );
+        assert!(
+            config_key("a.b_c").is_empty() && !config_key("a/b").is_empty() && !config_key("..a").is_empty()
+        );
+        assert!(
+            port_name("http-1").is_empty() && !port_name("80").is_empty() && !port_name("a--b").is_empty()
+        );
         assert!(environment_name("A B").is_empty() && !environment_name("A=B").is_empty());
     }
 }

@@ -28,14 +28,17 @@ pub(crate) fn create(engine: &Engine, call: &Call<'_>, object: &mut Value) -> Re
             object["spec"] = json!({"finalizers": ["kubernetes"]});
             object["status"] = json!({"phase": "Active"});
         }
-        ("", "persistentvolumeclaims" | "persistentvolumes") => object["status"] = json!({"phase": "Pending"}),
+        ("", "persistentvolumeclaims" | "persistentvolumes") => {
+            object["status"] = json!({"phase": "Pending"})
+        }
         ("apps", "replicasets") | ("", "replicationcontrollers") => object["status"] = json!({"replicas": 0}),
         ("apps", "statefulsets") => object["status"] = json!({"replicas": 0, "availableReplicas": 0}),
         ("apps", "daemonsets") => {
             object["status"] = json!({"currentNumberScheduled": 0, "desiredNumberScheduled": 0, "numberMisscheduled": 0, "numberReady": 0});
         }
         ("policy", "poddisruptionbudgets") => {
-            object["status"] = json!({"currentHealthy": 0, "desiredHealthy": 0, "disruptionsAllowed": 0, "expectedPods": 0});
+            object["status"] =
+                json!({"currentHealthy": 0, "desiredHealthy": 0, "disruptionsAllowed": 0, "expectedPods": 0});
         }
         ("autoscaling", "horizontalpodautoscalers") => {
             object["status"] = json!({"desiredReplicas": 0});
@@ -63,7 +66,13 @@ pub(crate) fn create(engine: &Engine, call: &Call<'_>, object: &mut Value) -> Re
 }
 
 /// Prepares a changed object.
-pub(crate) fn update(engine: &Engine, call: &Call<'_>, side: Side<'_>, object: &mut Value, live: &Value) -> Result<(), Failure> {
+pub(crate) fn update(
+    engine: &Engine,
+    call: &Call<'_>,
+    side: Side<'_>,
+    object: &mut Value,
+    live: &Value,
+) -> Result<(), Failure> {
     let resource = call.resource;
     if resource.origin != Origin::BuiltIn {
         return Ok(());
@@ -74,7 +83,11 @@ pub(crate) fn update(engine: &Engine, call: &Call<'_>, side: Side<'_>, object: &
             let finalizers = object["spec"]["finalizers"].clone();
             let resource_version = object.meta_get("resourceVersion").cloned();
             *object = live.clone();
-            object["spec"] = if finalizers.as_array().is_some_and(|list| !list.is_empty()) { json!({"finalizers": finalizers}) } else { empty() };
+            object["spec"] = if finalizers.as_array().is_some_and(|list| !list.is_empty()) {
+                json!({"finalizers": finalizers})
+            } else {
+                empty()
+            };
             object.meta_set("resourceVersion", resource_version);
         }
         ("", "pods", Side::Main) => {
@@ -93,12 +106,20 @@ pub(crate) fn update(engine: &Engine, call: &Call<'_>, side: Side<'_>, object: &
             object["spec"]["ephemeralContainers"] = containers;
         }
         ("apps", "daemonsets", Side::Main) => {
-            let before: u64 = live["metadata"]["annotations"][TEMPLATE_GENERATION].as_str().and_then(|text| text.parse().ok()).unwrap_or(1);
+            let before: u64 = live["metadata"]["annotations"][TEMPLATE_GENERATION]
+                .as_str()
+                .and_then(|text| text.parse().ok())
+                .unwrap_or(1);
             let changed = object["spec"]["template"] != live["spec"]["template"];
-            object["metadata"]["annotations"][TEMPLATE_GENERATION] = (before + u64::from(changed)).to_string().into();
+            object["metadata"]["annotations"][TEMPLATE_GENERATION] =
+                (before + u64::from(changed)).to_string().into();
         }
-        ("certificates.k8s.io", "certificatesigningrequests", Side::Main) => object["spec"] = live["spec"].clone(),
-        ("certificates.k8s.io", "certificatesigningrequests", Side::Other("approval")) => object["spec"] = live["spec"].clone(),
+        ("certificates.k8s.io", "certificatesigningrequests", Side::Main) => {
+            object["spec"] = live["spec"].clone()
+        }
+        ("certificates.k8s.io", "certificatesigningrequests", Side::Other("approval")) => {
+            object["spec"] = live["spec"].clone()
+        }
         ("apiextensions.k8s.io", "customresourcedefinitions", Side::Main) => {
             let version = storage_version(object);
             let stored = &mut object["status"]["storedVersions"];
@@ -116,7 +137,11 @@ pub(crate) fn update(engine: &Engine, call: &Call<'_>, side: Side<'_>, object: &
 
 fn storage_version(definition: &Value) -> Value {
     let versions = definition["spec"]["versions"].as_array();
-    versions.into_iter().flatten().find(|version| version["storage"] == true).map_or(Value::Null, |version| version["name"].clone())
+    versions
+        .into_iter()
+        .flatten()
+        .find(|version| version["storage"] == true)
+        .map_or(Value::Null, |version| version["name"].clone())
 }
 
 fn new_pod(engine: &Engine, call: &Call<'_>, pod: &mut Value) -> Result<(), Failure> {
@@ -146,7 +171,9 @@ fn tolerations(spec: &mut serde_json::Map<String, Value>) {
             (named == key || named.is_empty()) && (effect == "NoExecute" || effect.is_empty())
         });
         if !tolerated {
-            list.push(json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}));
+            list.push(
+                json!({"key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 300}),
+            );
         }
     }
 }
@@ -154,7 +181,8 @@ fn tolerations(spec: &mut serde_json::Map<String, Value>) {
 /// The quality of service that a pod's requests and limits give it.
 fn quality(pod: &Value) -> &'static str {
     let spec = &pod["spec"];
-    let containers = ["containers", "initContainers"].iter().flat_map(|list| spec[*list].as_array().into_iter().flatten());
+    let containers =
+        ["containers", "initContainers"].iter().flat_map(|list| spec[*list].as_array().into_iter().flatten());
     let (mut any, mut guaranteed) = (false, true);
     for container in containers {
         let of = |list: &str, name: &str| {
@@ -181,11 +209,16 @@ fn new_job(job: &mut Value) {
     }
     let (uid, name) = (job.uid().to_owned(), job.name().to_owned());
     // Labels that were taken from the template go on following it.
-    let follows = job.meta_get("labels").is_some_and(|labels| Some(labels) == job["spec"]["template"]["metadata"].get("labels"));
+    let follows = job
+        .meta_get("labels")
+        .is_some_and(|labels| Some(labels) == job["spec"]["template"]["metadata"].get("labels"));
     let labels = &mut job["spec"]["template"]["metadata"]["labels"];
-    for (key, value) in
-        [("batch.kubernetes.io/controller-uid", &uid), ("batch.kubernetes.io/job-name", &name), ("controller-uid", &uid), ("job-name", &name)]
-    {
+    for (key, value) in [
+        ("batch.kubernetes.io/controller-uid", &uid),
+        ("batch.kubernetes.io/job-name", &name),
+        ("controller-uid", &uid),
+        ("job-name", &name),
+    ] {
         if labels.get(key).is_none() {
             labels[key] = value.as_str().into();
         }

@@ -17,7 +17,9 @@ impl Quantity {
             b'+' => (false, &text[1..]),
             _ => (false, text),
         };
-        let end = rest.find(|character: char| !character.is_ascii_digit() && character != '.').unwrap_or(rest.len());
+        let end = rest
+            .find(|character: char| !character.is_ascii_digit() && character != '.')
+            .unwrap_or(rest.len());
         let (number, suffix) = rest.split_at(end);
         let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
         if whole.is_empty() && fraction.is_empty() || fraction.contains('.') || number.len() > 30 {
@@ -77,7 +79,15 @@ mod tests {
 
     #[test]
     fn quantities_of_the_same_size_are_equal() {
-        for (one, other) in [("0.5", "500m"), ("1024Mi", "1Gi"), ("1000", "1k"), ("0.0", "0"), ("1E3", "1e3"), ("1.5Gi", "1536Mi"), ("0.1n", "1n")] {
+        for (one, other) in [
+            ("0.5", "500m"),
+            ("1024Mi", "1Gi"),
+            ("1000", "1k"),
+            ("0.0", "0"),
+            ("1E3", "1e3"),
+            ("1.5Gi", "1536Mi"),
+            ("0.1n", "1n"),
+        ] {
             assert_eq!(Quantity::parse(one), Quantity::parse(other), "{one} {other}");
         }
         for bad in ["", "lots", "1.2.3", "1GiB", "1 Gi", ".", "--1", "1e99"] {

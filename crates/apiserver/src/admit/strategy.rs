@@ -53,7 +53,10 @@ pub(crate) fn strategy(resource: &Resource) -> Strategy {
             (group, plural),
             ("coordination.k8s.io" | "node.k8s.io" | "admissionregistration.k8s.io", _)
                 | ("policy", "poddisruptionbudgets")
-                | ("storage.k8s.io", "csidrivers" | "csinodes" | "csistoragecapacities" | "volumeattachments")
+                | (
+                    "storage.k8s.io",
+                    "csidrivers" | "csinodes" | "csistoragecapacities" | "volumeattachments"
+                )
                 | ("apiextensions.k8s.io", "customresourcedefinitions")
                 | ("apiregistration.k8s.io", "apiservices")
         ),
@@ -67,8 +70,17 @@ pub(crate) fn strategy(resource: &Resource) -> Strategy {
         ),
         returns_deleted: matches!(
             (group, plural),
-            ("", "pods" | "services" | "namespaces" | "serviceaccounts" | "podtemplates" | "resourcequotas" | "persistentvolumes" | "persistentvolumeclaims")
-                | ("storage.k8s.io", _)
+            (
+                "",
+                "pods"
+                    | "services"
+                    | "namespaces"
+                    | "serviceaccounts"
+                    | "podtemplates"
+                    | "resourcequotas"
+                    | "persistentvolumes"
+                    | "persistentvolumeclaims"
+            ) | ("storage.k8s.io", _)
         ),
     }
 }

@@ -11,8 +11,8 @@ use std::{
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use rand::Rng as _;
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair, KeyUsagePurpose,
-    SanType,
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer,
+    KeyPair, KeyUsagePurpose, SanType,
 };
 use serde::{Deserialize, Serialize};
 
@@ -115,9 +115,11 @@ impl Authority {
         let text = load_or_make(&path, || {
             let admin = TokenUser { user: "admin".into(), groups: vec!["system:masters".into()] };
             let tokens = BTreeMap::from([(random_token(), admin)]);
-            serde_json::to_string_pretty(&tokens).map_err(|error| AuthorityError::Damaged { path: path.clone(), why: error.to_string() })
+            serde_json::to_string_pretty(&tokens)
+                .map_err(|error| AuthorityError::Damaged { path: path.clone(), why: error.to_string() })
         })?;
-        let tokens = serde_json::from_str(&text).map_err(|error| AuthorityError::Damaged { path, why: error.to_string() })?;
+        let tokens = serde_json::from_str(&text)
+            .map_err(|error| AuthorityError::Damaged { path, why: error.to_string() })?;
         Ok(Self { ca_pem, issuer, serving, token_key: token_key.into_bytes(), tokens })
     }
 
@@ -137,7 +139,10 @@ impl Authority {
 
     /// Knows the tokens of this authority.
     pub fn authenticator(&self) -> Authenticator {
-        let tokens = self.tokens.iter().map(|(token, user)| (token.clone(), User::new(user.user.clone(), user.groups.clone())));
+        let tokens = self
+            .tokens
+            .iter()
+            .map(|(token, user)| (token.clone(), User::new(user.user.clone(), user.groups.clone())));
         Authenticator::new(tokens, &self.token_key)
     }
 
@@ -162,7 +167,8 @@ impl Authority {
     /// When the certificate cannot be made.
     pub fn issue_serving(&self, user: &User, names: &[String]) -> Result<Identity, AuthorityError> {
         let mut params = parameters(&user.name, &user.groups);
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+        params.extended_key_usages =
+            vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
         params.subject_alt_names = names.iter().map(|name| alternative(name)).collect::<Result<_, _>>()?;
         self.sign(&params)
     }
@@ -195,33 +201,60 @@ impl Authority {
 
 fn load_ca(dir: &Path) -> Result<(String, Issuer<'static, KeyPair>), AuthorityError> {
     let (certificate_path, key_path) = (dir.join("ca.crt"), dir.join("ca.key"));
-    let damaged = |path: &Path, error: &rcgen::Error| AuthorityError::Damaged { path: path.to_owned(), why: error.to_string() };
+    let damaged = |path: &Path, error: &rcgen::Error| AuthorityError::Damaged {
+        path: path.to_owned(),
+        why: error.to_string(),
+    };
     let key_pem = load_or_make(&key_path, || Ok(KeyPair::generate()?.serialize_pem()))?;
     let key = KeyPair::from_pem(&key_pem).map_err(|error| damaged(&key_path, &error))?;
     let ca_pem = load_or_make(&certificate_path, || {
         let mut params = parameters("steersman-ca", &[]);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+        params.key_usages =
+            vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
         Ok(params.self_signed(&key)?.pem())
     })?;
-    let issuer = Issuer::from_ca_cert_pem(&ca_pem, key).map_err(|error| damaged(&certificate_path, &error))?;
+    let issuer =
+        Issuer::from_ca_cert_pem(&ca_pem, key).map_err(|error| damaged(&certificate_path, &error))?;
     Ok((ca_pem, issuer))
 }
 
 /// The serving certificate; made anew when it lacks a name that is asked for.
-fn serving(dir: &Path, ca_pem: &str, issuer: &Issuer<'static, KeyPair>, services: ServiceCidr, more: &[String]) -> Result<Identity, AuthorityError> {
-    let mut names: Vec<String> = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local"]
-        .map(ToOwned::to_owned)
-        .to_vec();
-    names.extend([IpAddr::from(Ipv4Addr::LOCALHOST), IpAddr::from(Ipv6Addr::LOCALHOST), IpAddr::from(services.first())].map(|ip| ip.to_string()));
+fn serving(
+    dir: &Path,
+    ca_pem: &str,
+    issuer: &Issuer<'static, KeyPair>,
+    services: ServiceCidr,
+    more: &[String],
+) -> Result<Identity, AuthorityError> {
+    let mut names: Vec<String> = [
+        "localhost",
+        "kubernetes",
+        "kubernetes.default",
+        "kubernetes.default.svc",
+        "kubernetes.default.svc.cluster.local",
+    ]
+    .map(ToOwned::to_owned)
+    .to_vec();
+    names.extend(
+        [
+            IpAddr::from(Ipv4Addr::LOCALHOST),
+            IpAddr::from(Ipv6Addr::LOCALHOST),
+            IpAddr::from(services.first()),
+        ]
+        .map(|ip| ip.to_string()),
+    );
     names.extend(more.iter().cloned());
     names.sort();
     names.dedup();
-    let (certificate_path, key_path, names_path) = (dir.join("serving.crt"), dir.join("serving.key"), dir.join("serving.names"));
+    let (certificate_path, key_path, names_path) =
+        (dir.join("serving.crt"), dir.join("serving.key"), dir.join("serving.names"));
     let wanted = format!("{}\n{}", names.join("\n"), STANDARD.encode(ca_pem));
-    if let (Ok(certificate_pem), Ok(key_pem), Ok(known)) =
-        (fs::read_to_string(&certificate_path), fs::read_to_string(&key_path), fs::read_to_string(&names_path))
-        && known == wanted
+    if let (Ok(certificate_pem), Ok(key_pem), Ok(known)) = (
+        fs::read_to_string(&certificate_path),
+        fs::read_to_string(&key_path),
+        fs::read_to_string(&names_path),
+    ) && known == wanted
     {
         return Ok(Identity { certificate_pem, key_pem });
     }
@@ -278,7 +311,10 @@ fn make_folder(dir: &Path) -> Result<(), AuthorityError> {
     Ok(())
 }
 
-fn load_or_make(path: &Path, make: impl FnOnce() -> Result<String, AuthorityError>) -> Result<String, AuthorityError> {
+fn load_or_make(
+    path: &Path,
+    make: impl FnOnce() -> Result<String, AuthorityError>,
+) -> Result<String, AuthorityError> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(text),
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -321,20 +357,28 @@ mod tests {
         assert_eq!(first.ca_pem(), second.ca_pem());
         assert_eq!(first.token("admin"), second.token("admin"));
         assert_eq!(first.serving.certificate_pem, second.serving.certificate_pem);
-        let other = Authority::with_names(dir.path(), ServiceCidr::default(), &["example.test".into()]).expect("loaded");
-        assert_ne!(first.serving.certificate_pem, other.serving.certificate_pem, "a new name makes a new certificate");
+        let other = Authority::with_names(dir.path(), ServiceCidr::default(), &["example.test".into()])
+            .expect("loaded");
+        assert_ne!(
+            first.serving.certificate_pem, other.serving.certificate_pem,
+            "a new name makes a new certificate"
+        );
     }
 
     #[test]
     fn a_client_certificate_says_who_its_holder_is() {
         let dir = tempfile::tempdir().expect("a folder");
         let authority = Authority::load_or_create(dir.path()).expect("made");
-        let identity = authority.issue_client(&User::new("system:node:one", ["system:nodes"])).expect("issued");
+        let identity =
+            authority.issue_client(&User::new("system:node:one", ["system:nodes"])).expect("issued");
         let certificate = CertificateDer::from_pem_slice(identity.certificate_pem.as_bytes()).expect("PEM");
         let user = certificate_user(&certificate).expect("a user");
         assert_eq!(user, User::new("system:node:one", ["system:nodes"]));
         let kubeconfig = authority.kubeconfig("https://127.0.0.1:6443", Credentials::Certificate(&identity));
-        assert!(kubeconfig.contains("server: https://127.0.0.1:6443\n") && kubeconfig.contains("client-key-data: "));
+        assert!(
+            kubeconfig.contains("server: https://127.0.0.1:6443\n")
+                && kubeconfig.contains("client-key-data: ")
+        );
     }
 
     #[test]

@@ -23,9 +23,11 @@ pub(crate) enum ConfigError {
 /// TLS with our certificate, and with the kubelet's checked when its CA is known.
 pub(crate) fn kubelet_config(client: &KubeletClient) -> Result<Arc<ClientConfig>, ConfigError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let certificates = CertificateDer::pem_slice_iter(client.certificate_pem.as_bytes()).collect::<Result<Vec<_>, _>>()?;
+    let certificates =
+        CertificateDer::pem_slice_iter(client.certificate_pem.as_bytes()).collect::<Result<Vec<_>, _>>()?;
     let key = PrivateKeyDer::from_pem_slice(client.key_pem.as_bytes())?;
-    let builder = ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
+    let builder =
+        ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
     let builder = match &client.ca_pem {
         Some(pem) => {
             let mut roots = RootCertStore::empty();

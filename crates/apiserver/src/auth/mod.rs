@@ -56,7 +56,8 @@ pub(crate) fn certificate_user(certificate: &CertificateDer<'_>) -> Option<User>
     let (_, parsed) = X509Certificate::from_der(certificate).ok()?;
     let subject = parsed.subject();
     let name = subject.iter_common_name().next()?.as_str().ok()?;
-    let groups: Vec<String> = subject.iter_organization().filter_map(|group| group.as_str().ok()).map(ToOwned::to_owned).collect();
+    let groups: Vec<String> =
+        subject.iter_organization().filter_map(|group| group.as_str().ok()).map(ToOwned::to_owned).collect();
     Some(User::new(name, groups))
 }
 
@@ -66,10 +67,17 @@ pub(crate) fn impersonate(user: &User, headers: &HeaderMap) -> Result<Option<Use
     let groups: Vec<String> = headers.get_all("impersonate-group").iter().filter_map(text).collect();
     let Some(name) = headers.get("impersonate-user").and_then(text).filter(|name| !name.is_empty()) else {
         let any = !groups.is_empty() || headers.contains_key("impersonate-uid");
-        return if any { Err(Failure::bad_request("requested impersonation without a user: set Impersonate-User")) } else { Ok(None) };
+        return if any {
+            Err(Failure::bad_request("requested impersonation without a user: set Impersonate-User"))
+        } else {
+            Ok(None)
+        };
     };
     if !user.groups.iter().any(|group| group == "system:masters") {
-        let message = format!("users \"{name}\" is forbidden: User \"{}\" cannot impersonate resource \"users\" in API group \"\" at the cluster scope", user.name);
+        let message = format!(
+            "users \"{name}\" is forbidden: User \"{}\" cannot impersonate resource \"users\" in API group \"\" at the cluster scope",
+            user.name
+        );
         return Err(Failure::forbidden_path(message));
     }
     Ok(Some(User::new(name, groups)))

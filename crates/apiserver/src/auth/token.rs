@@ -16,7 +16,11 @@ pub(super) fn sign(key: &[u8], user: &str, uid: &str, now: Timestamp, expires: T
         "iss": ISSUER, "aud": [ISSUER], "sub": user, "iat": now.as_second(), "nbf": now.as_second(), "exp": expires.as_second(),
         "jti": uuid::Uuid::new_v4().to_string(), "kubernetes.io": {"serviceaccount": {"uid": uid}},
     });
-    let signed = format!("{}.{}", URL_SAFE_NO_PAD.encode(header.to_string()), URL_SAFE_NO_PAD.encode(claims.to_string()));
+    let signed = format!(
+        "{}.{}",
+        URL_SAFE_NO_PAD.encode(header.to_string()),
+        URL_SAFE_NO_PAD.encode(claims.to_string())
+    );
     let signature = URL_SAFE_NO_PAD.encode(authenticate(key, signed.as_bytes()));
     format!("{signed}.{signature}")
 }
@@ -29,7 +33,8 @@ pub(super) fn verify(key: &[u8], token: &str, now: Timestamp) -> Option<User> {
     let (signed, signature) = token.rsplit_once('.')?;
     let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
     let expected = authenticate(key, signed.as_bytes());
-    let same = signature.len() == expected.len() && signature.iter().zip(expected).fold(0, |seen, (a, b)| seen | (a ^ b)) == 0;
+    let same = signature.len() == expected.len()
+        && signature.iter().zip(expected).fold(0, |seen, (a, b)| seen | (a ^ b)) == 0;
     if !same {
         return None;
     }
@@ -40,7 +45,10 @@ pub(super) fn verify(key: &[u8], token: &str, now: Timestamp) -> Option<User> {
     }
     let name = claims["sub"].as_str()?;
     let namespace = name.strip_prefix("system:serviceaccount:")?.split(':').next()?;
-    Some(User::new(name, ["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")]))
+    Some(User::new(
+        name,
+        ["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")],
+    ))
 }
 
 /// HMAC with SHA-256 (RFC 2104).

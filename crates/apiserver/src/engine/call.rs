@@ -64,13 +64,18 @@ impl<'a> Call<'a> {
             Some("Strict") => FieldValidation::Strict,
             Some("Ignore") => FieldValidation::Ignore,
             Some(other) => {
-                let error = FieldError::not_supported("fieldValidation", other, &["", "Ignore", "Strict", "Warn"]);
+                let error =
+                    FieldError::not_supported("fieldValidation", other, &["", "Ignore", "Strict", "Warn"]);
                 return Err(options_failure("CreateOptions", &error));
             }
         };
         let manager = query.get("fieldManager").unwrap_or_default();
         if manager.len() > 128 || manager.chars().any(char::is_control) {
-            let error = FieldError::invalid("fieldManager", manager, "may not be more than 128 bytes of printable text");
+            let error = FieldError::invalid(
+                "fieldManager",
+                manager,
+                "may not be more than 128 bytes of printable text",
+            );
             return Err(options_failure("CreateOptions", &error));
         }
         Ok(Self {
@@ -125,7 +130,10 @@ pub(crate) fn dry_run<'a>(values: impl Iterator<Item = &'a str>) -> Result<DryRu
     let mut found = DryRun::No;
     for value in values.filter(|value| !value.is_empty()) {
         if value != "All" {
-            return Err(options_failure("CreateOptions", &FieldError::not_supported("dryRun", value, &["All"])));
+            return Err(options_failure(
+                "CreateOptions",
+                &FieldError::not_supported("dryRun", value, &["All"]),
+            ));
         }
         found = DryRun::All;
     }
@@ -134,8 +142,16 @@ pub(crate) fn dry_run<'a>(values: impl Iterator<Item = &'a str>) -> Result<DryRu
 
 /// The field manager of clients that name none: the first word of their User-Agent.
 fn manager_of(headers: &HeaderMap) -> String {
-    let agent = headers.get(http::header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let first: String = agent.split('/').next().unwrap_or_default().chars().filter(|character| !character.is_control()).take(128).collect();
+    let agent =
+        headers.get(http::header::USER_AGENT).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let first: String = agent
+        .split('/')
+        .next()
+        .unwrap_or_default()
+        .chars()
+        .filter(|character| !character.is_control())
+        .take(128)
+        .collect();
     if first.is_empty() { "unknown".to_owned() } else { first }
 }
 

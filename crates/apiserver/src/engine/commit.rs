@@ -43,7 +43,12 @@ pub(crate) fn key(resource: &Resource, namespace: &str, name: &str) -> Key {
 
 impl Engine {
     /// Writes an object, or only says what would have been written.
-    pub(super) async fn commit(&self, call: &Call<'_>, operation: Operation, object: &Value) -> Result<Answer, Refused> {
+    pub(super) async fn commit(
+        &self,
+        call: &Call<'_>,
+        operation: Operation,
+        object: &Value,
+    ) -> Result<Answer, Refused> {
         let key = key(call.resource, object.namespace(), object.name());
         if call.dry_run == DryRun::All {
             return self.rehearse(&key, &operation, object);
@@ -56,8 +61,16 @@ impl Engine {
             Err(WriteError::NotFound) => Err(Refused::Gone),
             Err(WriteError::Conflict { .. }) => Err(Refused::Stale),
             Err(WriteError::Fenced { .. }) => Err(Refused::Failed(
-                Failure::conflict(call.resource, object.name(), "the writer's lease is held by somebody else now")
-                    .with_cause("Fenced", "the fence of the request does not match the lease", ""),
+                Failure::conflict(
+                    call.resource,
+                    object.name(),
+                    "the writer's lease is held by somebody else now",
+                )
+                .with_cause(
+                    "Fenced",
+                    "the fence of the request does not match the lease",
+                    "",
+                ),
             )),
             Err(other) => Err(Refused::Failed(Failure::internal(other))),
         }
@@ -69,7 +82,9 @@ impl Engine {
             (Operation::Create, Some(_)) => Err(Refused::Exists),
             (Operation::Create, None) => Ok(Answer::Value(object.clone())),
             (_, None) => Err(Refused::Gone),
-            (Operation::Update { expected } | Operation::Delete { expected }, Some(stored)) if stored.revision != *expected => {
+            (Operation::Update { expected } | Operation::Delete { expected }, Some(stored))
+                if stored.revision != *expected =>
+            {
                 Err(Refused::Stale)
             }
             (_, Some(stored)) => {
@@ -81,19 +96,25 @@ impl Engine {
     }
 
     /// One object, or why not.
-    pub(crate) fn stored(&self, resource: &Resource, namespace: &str, name: &str) -> Result<Arc<Stored>, Failure> {
+    pub(crate) fn stored(
+        &self,
+        resource: &Resource,
+        namespace: &str,
+        name: &str,
+    ) -> Result<Arc<Stored>, Failure> {
         self.store.get(&key(resource, namespace, name)).ok_or_else(|| Failure::not_found(resource, name))
     }
 
     /// `GET` of one object.
     pub(crate) async fn get(&self, call: &Call<'_>) -> Result<Outcome, Failure> {
         if let Some(revision) = call.query.get("resourceVersion").filter(|text| *text != "0") {
-            let revision = revision
-                .parse()
-                .map_err(|_| Failure::bad_request(format!("the resourceVersion {revision:?} is not a whole number")))?;
+            let revision = revision.parse().map_err(|_| {
+                Failure::bad_request(format!("the resourceVersion {revision:?} is not a whole number"))
+            })?;
             self.fresh(revision).await?;
         }
-        self.stored(call.resource, call.object_namespace(), call.name).map(|stored| Outcome::stored(200, stored))
+        self.stored(call.resource, call.object_namespace(), call.name)
+            .map(|stored| Outcome::stored(200, stored))
     }
 
     /// The tree of an answer.

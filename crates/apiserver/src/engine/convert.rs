@@ -86,19 +86,27 @@ fn autoscaler_to_v2(object: &mut Value) {
         && let Some(percent) = spec.remove("targetCPUUtilizationPercentage")
     {
         let target = json!({"type": "Utilization", "averageUtilization": percent});
-        spec.insert("metrics".into(), json!([{"type": "Resource", "resource": {"name": "cpu", "target": target}}]));
+        spec.insert(
+            "metrics".into(),
+            json!([{"type": "Resource", "resource": {"name": "cpu", "target": target}}]),
+        );
     }
     if let Some(status) = object.get_mut("status").map(object_mut)
         && let Some(percent) = status.remove("currentCPUUtilizationPercentage")
     {
         let current = json!({"averageUtilization": percent});
-        status.insert("currentMetrics".into(), json!([{"type": "Resource", "resource": {"name": "cpu", "current": current}}]));
+        status.insert(
+            "currentMetrics".into(),
+            json!([{"type": "Resource", "resource": {"name": "cpu", "current": current}}]),
+        );
     }
 }
 
 fn autoscaler_to_v1(object: &mut Value) {
     let cpu = |list: Option<Value>, target: &str, value: &str| {
-        list?.as_array()?.iter().find(|metric| metric["resource"]["name"] == "cpu")?["resource"][target].get(value).cloned()
+        list?.as_array()?.iter().find(|metric| metric["resource"]["name"] == "cpu")?["resource"][target]
+            .get(value)
+            .cloned()
     };
     if let Some(spec) = object.get_mut("spec").map(object_mut) {
         let metrics = spec.remove("metrics");
@@ -127,7 +135,10 @@ mod tests {
         let core = json!({"apiVersion": "v1", "kind": "Event", "reportingComponent": "", "reportingInstance": "", "involvedObject": {"name": "p"}, "message": "m", "count": 2, "reason": "R"});
         let there = convert(core.clone(), "v1", "events.k8s.io/v1");
         assert_eq!(there["regarding"]["name"], "p");
-        assert_eq!((&there["note"], &there["deprecatedCount"], &there["reason"]), (&json!("m"), &json!(2), &json!("R")));
+        assert_eq!(
+            (&there["note"], &there["deprecatedCount"], &there["reason"]),
+            (&json!("m"), &json!(2), &json!("R"))
+        );
         assert_eq!(convert(there, "events.k8s.io/v1", "v1"), core);
     }
 

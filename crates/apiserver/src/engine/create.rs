@@ -38,13 +38,21 @@ impl Engine {
     }
 
     /// Creates an object that is decoded already.
-    pub(super) async fn create_object(&self, call: &Call<'_>, mut object: Value, ownership: Ownership) -> Result<Outcome, Failure> {
+    pub(super) async fn create_object(
+        &self,
+        call: &Call<'_>,
+        mut object: Value,
+        ownership: Ownership,
+    ) -> Result<Outcome, Failure> {
         let resource = call.resource;
         place(call, &mut object)?;
         if !object.resource_version().is_empty() {
             return Err(Failure::bad_request("resourceVersion should not be set on objects to be created"));
         }
         self.check_namespace(call, &object)?;
+        if &*resource.storage.name == "events" {
+            self.expire_events().await;
+        }
         let generated = object.name().is_empty() && !object.meta_text("generateName").is_empty();
         for attempt in 0.. {
             let mut object = object.clone();
@@ -99,7 +107,14 @@ impl Engine {
         let api_version = api_version(resource);
         let reset = apply::reset_fields(resource, subresource);
         let time = (self.options.clock)();
-        let writer = Writer { manager: &call.manager, api_version: &api_version, kind: &resource.kind, subresource, time, reset: &reset };
+        let writer = Writer {
+            manager: &call.manager,
+            api_version: &api_version,
+            kind: &resource.kind,
+            subresource,
+            time,
+            reset: &reset,
+        };
         apply::track_update(live, object, &resource.schema, &writer);
     }
 
@@ -109,12 +124,15 @@ impl Engine {
             return Ok(());
         }
         let namespace = object.namespace();
-        let key = crate::object::Key { storage: "namespaces".into(), namespace: "".into(), name: namespace.into() };
+        let key =
+            crate::object::Key { storage: "namespaces".into(), namespace: "".into(), name: namespace.into() };
         let Some(stored) = self.store.get(&key) else {
             return Err(Failure::not_found_as("", "namespaces", namespace));
         };
         if stored.header.deletion_timestamp.is_some() {
-            let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
+            let why = format!(
+                "unable to create new content in namespace {namespace} because it is being terminated"
+            );
             return Err(Failure::forbidden(call.resource, object.name(), &why).with_cause(
                 "NamespaceTerminating",
                 format!("namespace {namespace} is being terminated"),
@@ -139,7 +157,9 @@ pub(super) fn place(call: &Call<'_>, object: &mut Value) -> Result<(), Failure> 
                 )));
             }
         }
-        Scope::Cluster if object.meta_get("namespace").is_some_and(|value| value == "") => object.meta_set("namespace", None),
+        Scope::Cluster if object.meta_get("namespace").is_some_and(|value| value == "") => {
+            object.meta_set("namespace", None)
+        }
         Scope::Cluster => {}
     }
     if !call.name.is_empty() {

@@ -70,7 +70,10 @@ impl DeleteOptions {
             Value::Null => None,
             value => Some(value.as_bool().ok_or_else(|| wrong("orphanDependents"))?),
         };
-        let dry = body["dryRun"].as_array().map(|list| dry_run(list.iter().filter_map(Value::as_str))).transpose()?;
+        let dry = body["dryRun"]
+            .as_array()
+            .map(|list| dry_run(list.iter().filter_map(Value::as_str)))
+            .transpose()?;
         Self {
             grace,
             propagation: text(&body["propagationPolicy"]).map(|text| propagation(&text)).transpose()?,
@@ -95,7 +98,11 @@ impl DeleteOptions {
 
     fn checked(mut self) -> Result<Self, Failure> {
         if self.legacy_orphan.is_some() && self.propagation.is_some() {
-            let error = FieldError::invalid("propagationPolicy", Value::Null, "orphanDependents and deletionPropagation cannot be both set");
+            let error = FieldError::invalid(
+                "propagationPolicy",
+                Value::Null,
+                "orphanDependents and deletionPropagation cannot be both set",
+            );
             return Err(options_failure("DeleteOptions", &error));
         }
         if let Some(orphan) = self.legacy_orphan {
@@ -129,7 +136,11 @@ fn propagation(text: &str) -> Result<Propagation, Failure> {
         "Foreground" => Ok(Propagation::Foreground),
         "Orphan" => Ok(Propagation::Orphan),
         other => {
-            let error = FieldError::not_supported("propagationPolicy", other, &["Foreground", "Background", "Orphan", "nil"]);
+            let error = FieldError::not_supported(
+                "propagationPolicy",
+                other,
+                &["Foreground", "Background", "Orphan", "nil"],
+            );
             Err(options_failure("DeleteOptions", &error))
         }
     }
@@ -153,10 +164,17 @@ impl Engine {
     }
 
     /// Deletes one object, wherever it is.
-    pub(crate) async fn delete_key(&self, call: &Call<'_>, key: &Key, options: &DeleteOptions) -> Result<Outcome, Failure> {
+    pub(crate) async fn delete_key(
+        &self,
+        call: &Call<'_>,
+        key: &Key,
+        options: &DeleteOptions,
+    ) -> Result<Outcome, Failure> {
         let resource = call.resource;
         let name: &str = &key.name;
-        if &*resource.storage.name == "namespaces" && matches!(name, "default" | "kube-system" | "kube-public") {
+        if &*resource.storage.name == "namespaces"
+            && matches!(name, "default" | "kube-system" | "kube-public")
+        {
             return Err(Failure::forbidden(resource, name, "this namespace may not be deleted"));
         }
         for _ in 0..=RETRIES {
@@ -190,7 +208,11 @@ impl Engine {
     }
 
     /// `DELETE` of a collection: everything that the selectors name, one after the other.
-    pub(crate) async fn delete_collection(&self, call: &Call<'_>, options: &DeleteOptions) -> Result<Outcome, Failure> {
+    pub(crate) async fn delete_collection(
+        &self,
+        call: &Call<'_>,
+        options: &DeleteOptions,
+    ) -> Result<Outcome, Failure> {
         let listed = self.list(call).await?;
         for stored in &listed.objects {
             match self.delete_key(call, &stored.key, options).await {
@@ -290,7 +312,11 @@ fn grace(resource: &Resource, live: &Value, options: &DeleteOptions) -> i64 {
     if !scheduled || ended {
         return 0;
     }
-    let own = if live.is_deleting() { &live["metadata"]["deletionGracePeriodSeconds"] } else { &live["spec"]["terminationGracePeriodSeconds"] };
+    let own = if live.is_deleting() {
+        &live["metadata"]["deletionGracePeriodSeconds"]
+    } else {
+        &live["spec"]["terminationGracePeriodSeconds"]
+    };
     options.grace.unwrap_or_else(|| own.as_i64().unwrap_or(30)).max(0)
 }
 

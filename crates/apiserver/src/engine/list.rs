@@ -29,8 +29,10 @@ impl Filter {
     /// Reads the selectors of a query.
     pub(crate) fn parse(call: &Call<'_>) -> Result<Self, Failure> {
         let resource = call.resource;
-        let labels = LabelSelector::parse(call.query.get("labelSelector").unwrap_or_default()).map_err(Failure::bad_request)?;
-        let fields = FieldSelector::parse(call.query.get("fieldSelector").unwrap_or_default()).map_err(Failure::bad_request)?;
+        let labels = LabelSelector::parse(call.query.get("labelSelector").unwrap_or_default())
+            .map_err(Failure::bad_request)?;
+        let fields = FieldSelector::parse(call.query.get("fieldSelector").unwrap_or_default())
+            .map_err(Failure::bad_request)?;
         for requirement in fields.requirements() {
             let field = requirement.field.as_str();
             let known = field == "metadata.name"
@@ -68,7 +70,8 @@ impl Filter {
                 "metadata.name" => stored.key.name.to_string(),
                 "metadata.namespace" => stored.key.namespace.to_string(),
                 field => {
-                    let object = object.get_or_insert_with(|| super::convert::from_storage(resource, view::tree(stored)));
+                    let object = object
+                        .get_or_insert_with(|| super::convert::from_storage(resource, view::tree(stored)));
                     resource.field(field, object).unwrap_or_default()
                 }
             };
@@ -137,7 +140,11 @@ impl Engine {
             while let Some(stored) = found.next() {
                 if objects.len() == limit {
                     let last: &Arc<Stored> = &objects[limit - 1];
-                    let token = Token { revision: snapshot.revision.0, namespace: last.key.namespace.to_string(), name: last.key.name.to_string() };
+                    let token = Token {
+                        revision: snapshot.revision.0,
+                        namespace: last.key.namespace.to_string(),
+                        name: last.key.name.to_string(),
+                    };
                     let remaining = filter.is_empty().then(|| found.count() + 1);
                     page = Some(Page { token: token.to_text(), remaining });
                     break;
@@ -170,7 +177,11 @@ impl Engine {
         let version = call.query.get("resourceVersion");
         let revision = match version {
             None | Some("0") => None,
-            Some(text) => Some(text.parse::<u64>().map_err(|_| Failure::bad_request(format!("Invalid value: {text:?}: resourceVersion is not a whole number")))?),
+            Some(text) => Some(text.parse::<u64>().map_err(|_| {
+                Failure::bad_request(format!(
+                    "Invalid value: {text:?}: resourceVersion is not a whole number"
+                ))
+            })?),
         };
         match (matching, revision) {
             (None | Some("NotOlderThan"), None) if matching.is_none() || version.is_some() => {}
@@ -178,14 +189,20 @@ impl Engine {
             (Some("Exact"), Some(revision)) => {
                 self.fresh(revision).await?;
                 return self.store.list_at(storage, namespace, Revision(revision)).map_err(|_| {
-                    Failure::expired(format!("The resourceVersion for the provided list is too old: {revision}"))
+                    Failure::expired(format!(
+                        "The resourceVersion for the provided list is too old: {revision}"
+                    ))
                 });
             }
             (Some("Exact"), None) => {
-                return Err(invalid_list("resourceVersionMatch \"Exact\" is forbidden for resourceVersion \"0\" or none"));
+                return Err(invalid_list(
+                    "resourceVersionMatch \"Exact\" is forbidden for resourceVersion \"0\" or none",
+                ));
             }
             (Some(_), None) if version.is_none() => {
-                return Err(invalid_list("resourceVersionMatch is forbidden unless resourceVersion is provided"));
+                return Err(invalid_list(
+                    "resourceVersionMatch is forbidden unless resourceVersion is provided",
+                ));
             }
             _ => return Err(invalid_list("resourceVersionMatch must be \"Exact\" or \"NotOlderThan\"")),
         }
@@ -224,14 +241,21 @@ struct Token {
 
 impl Token {
     fn to_text(&self) -> String {
-        URL_SAFE_NO_PAD.encode(json!({"v": 1, "rv": self.revision, "ns": self.namespace, "name": self.name}).to_string())
+        URL_SAFE_NO_PAD
+            .encode(json!({"v": 1, "rv": self.revision, "ns": self.namespace, "name": self.name}).to_string())
     }
 
     fn parse(text: &str) -> Result<Self, Failure> {
-        let bad = || Failure::bad_request("continue key is not valid: start a new list without the continue parameter");
+        let bad = || {
+            Failure::bad_request("continue key is not valid: start a new list without the continue parameter")
+        };
         let bytes = URL_SAFE_NO_PAD.decode(text).map_err(|_| bad())?;
         let value: Value = serde_json::from_slice(&bytes).map_err(|_| bad())?;
         let text = |field: &str| value[field].as_str().map(ToOwned::to_owned).ok_or_else(bad);
-        Ok(Self { revision: value["rv"].as_u64().ok_or_else(bad)?, namespace: text("ns")?, name: text("name")? })
+        Ok(Self {
+            revision: value["rv"].as_u64().ok_or_else(bad)?,
+            namespace: text("ns")?,
+            name: text("name")?,
+        })
     }
 }

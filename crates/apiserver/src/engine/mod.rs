@@ -13,6 +13,7 @@ mod commit;
 mod convert;
 mod create;
 mod delete;
+mod expire;
 pub(crate) mod list;
 pub(crate) mod meta;
 mod patch;
@@ -29,18 +30,15 @@ use tokio_util::sync::CancellationToken;
 pub(crate) use call::{Call, DryRun, FieldValidation};
 pub(crate) use commit::key;
 pub(crate) use delete::DeleteOptions;
+pub(crate) use expire::LastSweep;
 pub(crate) use list::{Filter, Listed, render as render_list};
+pub(crate) use patch::Patch;
 pub(crate) use patch::PatchKind;
 pub(crate) use pods::log_target;
 pub(crate) use update::Side;
-pub(crate) use patch::Patch;
 
 use crate::{
-    admit::addresses::Addresses,
-    definitions::Served,
-    object::Stored,
-    server::Options,
-    store::Store,
+    admit::addresses::Addresses, definitions::Served, object::Stored, server::Options, store::Store,
     types::Resource,
 };
 
@@ -52,6 +50,8 @@ pub(crate) struct Engine {
     pub(crate) options: Options,
     /// Addresses and node ports of Services.
     pub(crate) addresses: Addresses,
+    /// When old events were last looked for.
+    pub(crate) last_sweep: LastSweep,
     /// Ends what runs beside requests.
     pub(crate) closing: CancellationToken,
 }

@@ -69,16 +69,25 @@ impl Patch {
         }
         let object = |media| {
             let decoded = decode(media, body)?;
-            admit::decode::complain(call, decoded.duplicates.iter().map(|path| format!("duplicate field {path:?}")).collect())?;
-            if decoded.value.is_object() { Ok(decoded.value) } else { Err(Failure::bad_request("a patch of this kind must be an object")) }
+            admit::decode::complain(
+                call,
+                decoded.duplicates.iter().map(|path| format!("duplicate field {path:?}")).collect(),
+            )?;
+            if decoded.value.is_object() {
+                Ok(decoded.value)
+            } else {
+                Err(Failure::bad_request("a patch of this kind must be an object"))
+            }
         };
         match kind {
             PatchKind::Json => Ok(Self::Json(body.to_vec())),
             PatchKind::Merge => object(Media::Json).map(Self::Merge),
-            PatchKind::Strategic if call.resource.origin != Origin::BuiltIn => Err(Failure::unsupported_media_type(
-                "the body of the request was in an unknown format - accepted media types include: \
+            PatchKind::Strategic if call.resource.origin != Origin::BuiltIn => {
+                Err(Failure::unsupported_media_type(
+                    "the body of the request was in an unknown format - accepted media types include: \
                  application/json-patch+json, application/merge-patch+json, application/apply-patch+yaml",
-            )),
+                ))
+            }
             PatchKind::Strategic => object(Media::Json).map(Self::Strategic),
             PatchKind::Apply => {
                 if !call.names_manager() {
@@ -99,12 +108,12 @@ impl Patch {
             Self::Strategic(patch) => patch::strategic_patch(live, patch, schema),
             Self::Apply { intent, .. } => Ok(intent.clone()),
         };
-        patched.map_err(failure_of)
+        patched.map_err(|error| failure_of(&error))
     }
 }
 
 /// What the client sees of a patch that does not fit.
-pub(super) fn failure_of(error: PatchError) -> Failure {
+pub(super) fn failure_of(error: &PatchError) -> Failure {
     let message = error.to_string();
     match error.code() {
         413 => Failure::too_large_because(message),
@@ -115,7 +124,12 @@ pub(super) fn failure_of(error: PatchError) -> Failure {
 
 impl Engine {
     /// `PATCH` of an object or of one side of it.
-    pub(crate) async fn patch(&self, call: &Call<'_>, side: Side<'_>, patch: &Patch) -> Result<Outcome, Failure> {
+    pub(crate) async fn patch(
+        &self,
+        call: &Call<'_>,
+        side: Side<'_>,
+        patch: &Patch,
+    ) -> Result<Outcome, Failure> {
         let Patch::Apply { intent, force } = patch else {
             return self
                 .change(call, side, Unconditional::Fine, |live| {
@@ -155,7 +169,9 @@ impl Engine {
     fn intent(&self, call: &Call<'_>, side: Side<'_>, intent: Value) -> Result<Value, Failure> {
         for field in ["apiVersion", "kind"] {
             if intent[field].as_str().unwrap_or_default().is_empty() {
-                return Err(Failure::bad_request(format!("error decoding the applied object: {field} must be set")));
+                return Err(Failure::bad_request(format!(
+                    "error decoding the applied object: {field} must be set"
+                )));
             }
         }
         let mut intent = admit::decode::object(call, Body::applied(intent))?;
@@ -166,20 +182,37 @@ impl Engine {
             Side::Main if call.resource.has_status() => {
                 map.remove("status");
             }
-            Side::Status => map.retain(|field, _| matches!(field.as_str(), "apiVersion" | "kind" | "metadata" | "status")),
+            Side::Status => {
+                map.retain(|field, _| matches!(field.as_str(), "apiVersion" | "kind" | "metadata" | "status"))
+            }
             Side::Main | Side::Other(_) => {}
         }
         Ok(intent)
     }
 
     /// The live object with an applier's intent merged in.
-    fn applied(&self, call: &Call<'_>, side: Side<'_>, live: Option<&Value>, intent: &Value, force: Force) -> Result<Value, Failure> {
+    fn applied(
+        &self,
+        call: &Call<'_>,
+        side: Side<'_>,
+        live: Option<&Value>,
+        intent: &Value,
+        force: Force,
+    ) -> Result<Value, Failure> {
         let api_version = api_version(call.resource);
         let time = (self.options.clock)();
         let reset = apply::reset_fields(call.resource, side.name());
         let kind = &call.resource.kind;
-        let writer = Writer { manager: &call.manager, api_version: &api_version, kind, subresource: side.name(), time, reset: &reset };
-        let mut object = apply::apply(live, intent, &call.resource.schema, &writer, force).map_err(apply_failure)?;
+        let writer = Writer {
+            manager: &call.manager,
+            api_version: &api_version,
+            kind,
+            subresource: side.name(),
+            time,
+            reset: &reset,
+        };
+        let mut object =
+            apply::apply(live, intent, &call.resource.schema, &writer, force).map_err(apply_failure)?;
         // Whoever names a version insists on it; whoever does not gets the live one.
         if !intent.resource_version().is_empty() {
             object.meta_set("resourceVersion", Some(intent.resource_version().into()));
@@ -197,7 +230,11 @@ pub(super) fn apply_failure(error: ApplyError) -> Failure {
             let causes = conflicts
                 .0
                 .iter()
-                .map(|conflict| Cause { reason: "FieldManagerConflict".into(), message: conflict.cause(), field: conflict.field() })
+                .map(|conflict| Cause {
+                    reason: "FieldManagerConflict".into(),
+                    message: conflict.cause(),
+                    field: conflict.field(),
+                })
                 .collect();
             Failure::apply_conflict(message, causes)
         }

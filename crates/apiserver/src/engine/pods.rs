@@ -9,7 +9,11 @@ use super::{
     update::{Side, Unconditional, Wanted},
     view,
 };
-use crate::{object::Key, schema::FieldError, status::{self, Failure}};
+use crate::{
+    object::Key,
+    schema::FieldError,
+    status::{self, Failure},
+};
 
 impl Engine {
     /// `POST pods/<name>/binding`, and `POST bindings`: gives a pod to a node.
@@ -27,7 +31,11 @@ impl Engine {
         let now = time_text((self.options.clock)());
         self.change(call, Side::Other("binding"), Unconditional::Fine, |live| {
             if !binding.uid().is_empty() && binding.uid() != live.uid() {
-                let why = format!("Precondition failed: UID in precondition: {}, UID in object meta: {}", binding.uid(), live.uid());
+                let why = format!(
+                    "Precondition failed: UID in precondition: {}, UID in object meta: {}",
+                    binding.uid(),
+                    live.uid()
+                );
                 return Err(Failure::conflict(call.resource, call.name, &why));
             }
             if live.is_deleting() {
@@ -67,10 +75,18 @@ impl Engine {
             if !crate::selector::object_matches(&budget["spec"]["selector"], &pod["metadata"]["labels"]) {
                 continue;
             }
-            if budget["status"]["disruptionsAllowed"].as_i64().unwrap_or(0) <= 0 && pod["status"]["phase"] == "Running" {
-                return Err(Failure::too_many_requests("Cannot evict pod as it would violate the pod's disruption budget.").with_cause(
+            if budget["status"]["disruptionsAllowed"].as_i64().unwrap_or(0) <= 0
+                && pod["status"]["phase"] == "Running"
+            {
+                return Err(Failure::too_many_requests(
+                    "Cannot evict pod as it would violate the pod's disruption budget.",
+                )
+                .with_cause(
                     "DisruptionBudget",
-                    format!("The disruption budget {} does not allow evicting pods currently", stored.key.name),
+                    format!(
+                        "The disruption budget {} does not allow evicting pods currently",
+                        stored.key.name
+                    ),
                     "",
                 ));
             }
@@ -82,7 +98,8 @@ impl Engine {
 
 /// Says in the pod's status that it has a node now.
 fn scheduled(object: &mut Value, now: &str) {
-    let condition = json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now});
+    let condition =
+        json!({"type": "PodScheduled", "status": "True", "lastProbeTime": null, "lastTransitionTime": now});
     let status = object_mut(object_mut(object).entry("status").or_insert_with(super::meta::empty));
     let conditions = status.entry("conditions").or_insert_with(|| json!([]));
     if let Some(list) = conditions.as_array_mut() {
@@ -103,18 +120,33 @@ pub(crate) struct LogTarget {
 /// Finds the container whose logs are asked for.
 pub(crate) fn log_target(pod: &Value, asked: Option<&str>) -> Result<LogTarget, Failure> {
     let names = |list: &str| -> Vec<&str> {
-        pod["spec"][list].as_array().into_iter().flatten().filter_map(|container| container["name"].as_str()).collect()
+        pod["spec"][list]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(|container| container["name"].as_str())
+            .collect()
     };
-    let (main, init, ephemeral) = (names("containers"), names("initContainers"), names("ephemeralContainers"));
+    let (main, init, ephemeral) =
+        (names("containers"), names("initContainers"), names("ephemeralContainers"));
     let name = pod.name();
     let container = match asked {
         Some(asked) if main.contains(&asked) || init.contains(&asked) || ephemeral.contains(&asked) => asked,
-        Some(asked) => return Err(Failure::bad_request(format!("container {asked} is not valid for pod {name}"))),
+        Some(asked) => {
+            return Err(Failure::bad_request(format!("container {asked} is not valid for pod {name}")));
+        }
         None => match main.as_slice() {
-            [] => return Err(Failure::bad_request(format!("a container name must be specified for pod {name}"))),
+            [] => {
+                return Err(Failure::bad_request(format!(
+                    "a container name must be specified for pod {name}"
+                )));
+            }
             [only] => only,
             several => {
-                let mut message = format!("a container name must be specified for pod {name}, choose one of: [{}]", several.join(" "));
+                let mut message = format!(
+                    "a container name must be specified for pod {name}, choose one of: [{}]",
+                    several.join(" ")
+                );
                 for (list, what) in [(&init, "init"), (&ephemeral, "ephemeral")] {
                     if !list.is_empty() {
                         message.push_str(&format!(" or one of the {what} containers: [{}]", list.join(" ")));
@@ -124,7 +156,10 @@ pub(crate) fn log_target(pod: &Value, asked: Option<&str>) -> Result<LogTarget, 
             }
         },
     };
-    Ok(LogTarget { node: pod["spec"]["nodeName"].as_str().unwrap_or_default().to_owned(), container: container.to_owned() })
+    Ok(LogTarget {
+        node: pod["spec"]["nodeName"].as_str().unwrap_or_default().to_owned(),
+        container: container.to_owned(),
+    })
 }
 
 #[cfg(test)]
@@ -137,7 +172,9 @@ mod tests {
             let containers: Vec<Value> = names.iter().map(|name| json!({"name": name})).collect();
             json!({"metadata": {"name": "p"}, "spec": {"nodeName": "n", "containers": containers}})
         };
-        let found = |pod: &Value, asked| log_target(pod, asked).map(|target| target.container).map_err(|failure| failure.message);
+        let found = |pod: &Value, asked| {
+            log_target(pod, asked).map(|target| target.container).map_err(|failure| failure.message)
+        };
         assert_eq!(found(&pod(&["a"]), None), Ok("a".to_owned()));
         assert_eq!(found(&pod(&["a", "b"]), Some("b")), Ok("b".to_owned()));
         assert_eq!(

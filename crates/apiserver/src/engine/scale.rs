@@ -28,24 +28,35 @@ impl Engine {
     }
 
     /// `PUT` of a scale.
-    pub(crate) async fn update_scale(&self, call: &Call<'_>, paths: &ScalePaths, body: Decoded) -> Result<Outcome, Failure> {
+    pub(crate) async fn update_scale(
+        &self,
+        call: &Call<'_>,
+        paths: &ScalePaths,
+        body: Decoded,
+    ) -> Result<Outcome, Failure> {
         let scale = body.value;
         check(call, &scale)?;
         self.rescale(call, paths, |before, writer| Ok(tracked(before, scale.clone(), writer))).await
     }
 
     /// `PATCH` of a scale.
-    pub(crate) async fn patch_scale(&self, call: &Call<'_>, paths: &ScalePaths, patch: &Patch) -> Result<Outcome, Failure> {
+    pub(crate) async fn patch_scale(
+        &self,
+        call: &Call<'_>,
+        paths: &ScalePaths,
+        patch: &Patch,
+    ) -> Result<Outcome, Failure> {
         self.rescale(call, paths, |before, writer| {
             let patched = match patch {
                 Patch::Json(operations) => crate::patch::json_patch(before, operations),
                 Patch::Merge(patch) | Patch::Strategic(patch) => Ok(crate::patch::merge_patch(before, patch)),
                 Patch::Apply { intent, force } => {
                     check(call, intent)?;
-                    return apply::apply(Some(before), intent, &scale_schema(), writer, *force).map_err(apply_failure);
+                    return apply::apply(Some(before), intent, &scale_schema(), writer, *force)
+                        .map_err(apply_failure);
                 }
             };
-            let patched = patched.map_err(failure_of)?;
+            let patched = patched.map_err(|error| failure_of(&error))?;
             check(call, &patched)?;
             Ok(tracked(before, patched, writer))
         })
@@ -134,9 +145,15 @@ fn scale_of(resource: &Resource, paths: &ScalePaths, object: &Value) -> Value {
     }
     let mut status = json!({"replicas": number(&paths.status_replicas)});
     let selector = match (&paths.label_selector, &resource.origin) {
-        (Some(path), Origin::Custom { .. }) => at(path, object).and_then(Value::as_str).unwrap_or_default().to_owned(),
+        (Some(path), Origin::Custom { .. }) => {
+            at(path, object).and_then(Value::as_str).unwrap_or_default().to_owned()
+        }
         (_, Origin::BuiltIn) => match &object["spec"]["selector"] {
-            selector if selector.get("matchLabels").is_some() || selector.get("matchExpressions").is_some() => selector_text(selector),
+            selector
+                if selector.get("matchLabels").is_some() || selector.get("matchExpressions").is_some() =>
+            {
+                selector_text(selector)
+            }
             plain => selector_text(&json!({"matchLabels": plain})),
         },
         (None, Origin::Custom { .. }) => String::new(),
@@ -152,9 +169,13 @@ fn check(call: &Call<'_>, scale: &Value) -> Result<(), Failure> {
     if !scale.is_object() || kind != "Scale" {
         return Err(Failure::bad_request(format!("expected a Scale in the body, found {kind}")));
     }
-    for (what, given, expected) in [("name", scale.name(), call.name), ("namespace", scale.namespace(), call.object_namespace())] {
+    for (what, given, expected) in
+        [("name", scale.name(), call.name), ("namespace", scale.namespace(), call.object_namespace())]
+    {
         if !given.is_empty() && given != expected {
-            return Err(Failure::bad_request(format!("the {what} of the object ({given}) does not match the {what} on the URL ({expected})")));
+            return Err(Failure::bad_request(format!(
+                "the {what} of the object ({given}) does not match the {what} on the URL ({expected})"
+            )));
         }
     }
     Ok(())

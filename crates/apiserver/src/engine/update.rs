@@ -72,10 +72,16 @@ pub(super) enum Unconditional {
 
 impl Engine {
     /// `PUT` of an object or of one side of it.
-    pub(crate) async fn update(&self, call: &Call<'_>, side: Side<'_>, body: Body) -> Result<Outcome, Failure> {
+    pub(crate) async fn update(
+        &self,
+        call: &Call<'_>,
+        side: Side<'_>,
+        body: Body,
+    ) -> Result<Outcome, Failure> {
         let mut object = admit::decode::object(call, body)?;
         place(call, &mut object)?;
-        let missing = self.store.get(&super::key(call.resource, call.object_namespace(), call.name)).is_none();
+        let missing =
+            self.store.get(&super::key(call.resource, call.object_namespace(), call.name)).is_none();
         if missing && side == Side::Main && strategy(call.resource).create_on_update {
             object.meta_set("resourceVersion", None);
             object.meta_set("uid", None);
@@ -144,7 +150,10 @@ impl Engine {
         keep_other_side(resource, side, object, live);
         admit::prepare::update(self, call, side, object, live)?;
         let reserved = self.addresses.assign(call, object, Some(live))?;
-        if strategy(resource).generation && !matches!(side, Side::Status | Side::Other("binding")) && wants_differ(resource, object, live) {
+        if strategy(resource).generation
+            && !matches!(side, Side::Status | Side::Other("binding"))
+            && wants_differ(resource, object, live)
+        {
             object.meta_set("generation", Some((live.generation() + 1).into()));
         }
         apply::keep_times(live, object);
@@ -153,7 +162,12 @@ impl Engine {
     }
 
     /// Writes a changed object; one that only waited for its last finalizer goes.
-    async fn commit_change(&self, call: &Call<'_>, stored: &Arc<Stored>, object: &Value) -> Result<Answer, Refused> {
+    async fn commit_change(
+        &self,
+        call: &Call<'_>,
+        stored: &Arc<Stored>,
+        object: &Value,
+    ) -> Result<Answer, Refused> {
         let expected = stored.revision;
         if super::delete::is_finished(call.resource, object) {
             self.addresses.release(call.resource, object, call.dry_run);
@@ -164,11 +178,17 @@ impl Engine {
 }
 
 /// Whether the object is what the client thinks it is. Answers whether it named a version.
-fn check_preconditions(call: &Call<'_>, unconditional: Unconditional, object: &Value, live: &Value) -> Result<bool, Failure> {
+fn check_preconditions(
+    call: &Call<'_>,
+    unconditional: Unconditional,
+    object: &Value,
+    live: &Value,
+) -> Result<bool, Failure> {
     let resource = call.resource;
     let uid = object.uid();
     if !uid.is_empty() && uid != live.uid() {
-        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", live.uid());
+        let why =
+            format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {}", live.uid());
         return Err(Failure::conflict(resource, call.name, &why));
     }
     let version = object.resource_version();

@@ -57,7 +57,9 @@ pub(crate) fn decode(media: Media, bytes: &[u8]) -> Result<Decoded, Failure> {
     match media {
         Media::Json => decode_json(bytes),
         Media::Yaml => decode_yaml(bytes),
-        Media::Protobuf => Err(Failure::unsupported_media_type("protobuf is not accepted here: send application/json or application/yaml")),
+        Media::Protobuf => Err(Failure::unsupported_media_type(
+            "protobuf is not accepted here: send application/json or application/yaml",
+        )),
     }
 }
 
@@ -68,12 +70,16 @@ fn decode_json(bytes: &[u8]) -> Result<Decoded, Failure> {
     let value = Tree { path: &mut path, duplicates: &mut duplicates }
         .deserialize(&mut deserializer)
         .and_then(|value| deserializer.end().map(|()| value))
-        .map_err(|error| Failure::bad_request(format!("the body of the request is not valid JSON: {error}")))?;
+        .map_err(|error| {
+            Failure::bad_request(format!("the body of the request is not valid JSON: {error}"))
+        })?;
     Ok(Decoded { value, duplicates })
 }
 
 fn decode_yaml(bytes: &[u8]) -> Result<Decoded, Failure> {
-    let refuse = |why: &dyn fmt::Display| Failure::bad_request(format!("the body of the request is not valid YAML: {why}"));
+    let refuse = |why: &dyn fmt::Display| {
+        Failure::bad_request(format!("the body of the request is not valid YAML: {why}"))
+    };
     let text = std::str::from_utf8(bytes).map_err(|error| refuse(&error))?;
     let options = serde_saphyr::options! {
         duplicate_keys: serde_saphyr::options::DuplicateKeyPolicy::LastWins,
@@ -201,15 +207,20 @@ mod tests {
 
     #[test]
     fn fields_that_occur_twice_are_named_and_the_last_wins() {
-        let decoded = decode(Media::Json, br#"{"a":1,"b":{"c":1,"c":2},"d":[{"e":1,"e":3}],"a":4}"#).expect("valid");
+        let decoded =
+            decode(Media::Json, br#"{"a":1,"b":{"c":1,"c":2},"d":[{"e":1,"e":3}],"a":4}"#).expect("valid");
         assert_eq!(decoded.value, json!({"a": 4, "b": {"c": 2}, "d": [{"e": 3}]}));
         assert_eq!(decoded.duplicates, ["b.c", "d[0].e", "a"]);
     }
 
     #[test]
     fn yaml_reads_as_kubernetes_reads_it() {
-        let decoded = decode(Media::Yaml, b"a: 0644\nb: [x, 'y']\nc: |\n  line\nd: {e: true}\nf: null\n").expect("valid");
-        assert_eq!(decoded.value, json!({"a": 420, "b": ["x", "y"], "c": "line\n", "d": {"e": true}, "f": null}));
+        let decoded = decode(Media::Yaml, b"a: 0644\nb: [x, 'y']\nc: |\n  line\nd: {e: true}\nf: null\n")
+            .expect("valid");
+        assert_eq!(
+            decoded.value,
+            json!({"a": 420, "b": ["x", "y"], "c": "line\n", "d": {"e": true}, "f": null})
+        );
     }
 
     #[test]
@@ -219,8 +230,21 @@ mod tests {
         for (name, before) in ('b'..='j').zip('a'..='i') {
             bomb.push_str(&format!("{name}: &{name} [{}]\n", vec![format!("*{before}"); 9].join(",")));
         }
-        for (media, body) in [(Media::Json, "{"), (Media::Json, "1e400"), (Media::Json, "{} x"), (Media::Json, &deep), (Media::Yaml, &deep), (Media::Yaml, &bomb), (Media::Yaml, "a: [")] {
-            assert_eq!(decode(media, body.as_bytes()).map_err(|failure| failure.code), Err(400), "{media:?} {:.20}", body);
+        for (media, body) in [
+            (Media::Json, "{"),
+            (Media::Json, "1e400"),
+            (Media::Json, "{} x"),
+            (Media::Json, &deep),
+            (Media::Yaml, &deep),
+            (Media::Yaml, &bomb),
+            (Media::Yaml, "a: ["),
+        ] {
+            assert_eq!(
+                decode(media, body.as_bytes()).map_err(|failure| failure.code),
+                Err(400),
+                "{media:?} {:.20}",
+                body
+            );
         }
     }
 }

@@ -42,7 +42,9 @@ pub(super) fn answer(engine: &Engine, incoming: &Incoming, route: &Route) -> Res
             None => plain(incoming, &discovery::group_list(catalog))?,
         },
         Route::Group(name) => plain(incoming, &found(discovery::group(catalog, name))?)?,
-        Route::GroupVersion { group, version } => plain(incoming, &found(discovery::resource_list(catalog, group, version))?)?,
+        Route::GroupVersion { group, version } => {
+            plain(incoming, &found(discovery::resource_list(catalog, group, version))?)?
+        }
         Route::OpenApiIndex => plain(incoming, &openapi::index(catalog))?,
         Route::OpenApiV3(path) => {
             let document = openapi::v3(catalog, path).ok_or_else(Failure::unknown_path)?;
@@ -71,9 +73,21 @@ pub(super) fn version() -> Value {
 }
 
 fn paths(catalog: &Catalog) -> Vec<String> {
-    let mut paths: Vec<String> = ["/.well-known/openid-configuration", "/api", "/api/v1", "/apis", "/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
-        .map(ToOwned::to_owned)
-        .to_vec();
+    let mut paths: Vec<String> = [
+        "/.well-known/openid-configuration",
+        "/api",
+        "/api/v1",
+        "/apis",
+        "/healthz",
+        "/livez",
+        "/metrics",
+        "/openapi/v2",
+        "/openapi/v3",
+        "/readyz",
+        "/version",
+    ]
+    .map(ToOwned::to_owned)
+    .to_vec();
     for group in catalog.groups().iter().filter(|group| !group.name.is_empty()) {
         paths.push(format!("/apis/{}", group.name));
         paths.extend(group.versions.iter().map(|version| format!("/apis/{}/{}", group.name, version.name)));
@@ -107,7 +121,9 @@ fn aggregated(catalog: &Catalog, headers: &HeaderMap, root: Root) -> Option<Resp
 fn openapi_v2(catalog: &Catalog, headers: &HeaderMap) -> Result<Response<Body>, Failure> {
     for clause in negotiate::clauses(headers) {
         match clause.media {
-            "application/json" | "*/*" => return Ok(tagged(headers, "application/json", &openapi::v2_json(catalog))),
+            "application/json" | "*/*" => {
+                return Ok(tagged(headers, "application/json", &openapi::v2_json(catalog)));
+            }
             openapi::V2_PROTOBUF | openapi::V2_PROTOBUF_ASKED => {
                 return Ok(tagged(headers, openapi::V2_PROTOBUF, &openapi::v2_protobuf(catalog)));
             }
@@ -124,7 +140,10 @@ fn tagged(headers: &HeaderMap, media: &'static str, document: &Document) -> Resp
 /// Adds an ETag; answers with 304 to those who have it.
 fn tag(headers: &HeaderMap, mut response: Response<Body>, hash: &str) -> Response<Body> {
     let quoted = format!("\"{hash}\"");
-    let known = headers.get_all(IF_NONE_MATCH).iter().any(|value| value.to_str().is_ok_and(|text| text.contains(&quoted)));
+    let known = headers
+        .get_all(IF_NONE_MATCH)
+        .iter()
+        .any(|value| value.to_str().is_ok_and(|text| text.contains(&quoted)));
     if known {
         *response.status_mut() = StatusCode::NOT_MODIFIED;
         *response.body_mut() = Body::empty();

@@ -30,7 +30,11 @@ pub(super) fn answer(engine: &Engine, endpoint: &str, check: Option<&str>, query
     }
     let mut lines = String::new();
     for (name, well) in &checks {
-        lines.push_str(&if *well { format!("[+]{name} ok\n") } else { format!("[-]{name} failed: reason withheld\n") });
+        lines.push_str(&if *well {
+            format!("[+]{name} ok\n")
+        } else {
+            format!("[-]{name} failed: reason withheld\n")
+        });
     }
     lines.push_str(&format!("{endpoint} check {}\n", if well { "passed" } else { "failed" }));
     text(if well { 200 } else { 500 }, lines)
@@ -48,7 +52,9 @@ pub(super) fn metrics(engine: &Engine) -> Response<Body> {
     for storage in engine.store.storages() {
         let (group, resource) = storage.rsplit_once('/').unwrap_or(("", &storage));
         let count = engine.store.list(&storage, None).len();
-        lines.push_str(&format!("apiserver_storage_objects{{group=\"{group}\",resource=\"{resource}\"}} {count}\n"));
+        lines.push_str(&format!(
+            "apiserver_storage_objects{{group=\"{group}\",resource=\"{resource}\"}} {count}\n"
+        ));
     }
     lines.push_str("# HELP steersman_store_revision Number of the newest write.\n# TYPE steersman_store_revision counter\n");
     lines.push_str(&format!("steersman_store_revision {}\n", engine.store.revision()));

@@ -50,6 +50,8 @@ where
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let Self { server, user } = self.clone();
-        Box::pin(async move { Ok(super::answer(&server.engine, &user, request, &server.engine.closing).await) })
+        Box::pin(
+            async move { Ok(super::answer(&server.engine, &user, request, &server.engine.closing).await) },
+        )
     }
 }

@@ -37,11 +37,7 @@ pub(crate) use decode::{Decoded, Media, decode};
 pub(crate) use negotiate::MetaVersion;
 pub(crate) use query::Query;
 
-use crate::{
-    engine::Engine,
-    server::User,
-    status::Failure,
-};
+use crate::{engine::Engine, server::User, status::Failure};
 use route::Route;
 
 /// Bodies may not be larger than this.
@@ -64,7 +60,12 @@ pub(crate) struct Incoming {
 }
 
 /// Answers a request of a user. Never fails: what goes wrong is an answer too.
-pub(crate) async fn answer<B>(engine: &Arc<Engine>, user: &User, request: Request<B>, closing: &CancellationToken) -> Response<Body>
+pub(crate) async fn answer<B>(
+    engine: &Arc<Engine>,
+    user: &User,
+    request: Request<B>,
+    closing: &CancellationToken,
+) -> Response<Body>
 where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<BoxError>,
@@ -90,8 +91,12 @@ async fn dispatch(engine: &Arc<Engine>, user: &User, incoming: Incoming) -> Resu
     let user = impersonated.as_ref().unwrap_or(user);
     match route {
         Route::Resource(target) => objects::answer(engine, user, &incoming, target).await,
-        _ if incoming.method != Method::GET && incoming.method != Method::HEAD => Err(Failure::method_not_allowed()),
-        Route::Health { endpoint, check } => Ok(health::answer(engine, &endpoint, check.as_deref(), &incoming.query)),
+        _ if incoming.method != Method::GET && incoming.method != Method::HEAD => {
+            Err(Failure::method_not_allowed())
+        }
+        Route::Health { endpoint, check } => {
+            Ok(health::answer(engine, &endpoint, check.as_deref(), &incoming.query))
+        }
         Route::Metrics => Ok(health::metrics(engine)),
         route => documents::answer(engine, &incoming, &route),
     }
@@ -103,7 +108,9 @@ where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<BoxError>,
 {
-    let announced = headers.get(http::header::CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
+    let announced = headers
+        .get(http::header::CONTENT_LENGTH)
+        .and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
     if announced.is_some_and(|length| length > DRAIN_LIMIT) {
         return Err(Failure::too_large(BODY_LIMIT));
     }
@@ -112,7 +119,9 @@ where
     let mut whole: Option<Bytes> = None;
     let mut more = BytesMut::new();
     while let Some(frame) = body.as_mut().frame().await {
-        let frame = frame.map_err(|error| Failure::bad_request(format!("cannot read the body of the request: {}", error.into())))?;
+        let frame = frame.map_err(|error| {
+            Failure::bad_request(format!("cannot read the body of the request: {}", error.into()))
+        })?;
         let Ok(data) = frame.into_data() else { continue };
         read += data.len();
         if read > BODY_LIMIT {

@@ -52,9 +52,6 @@ impl MetaVersion {
     }
 }
 
-/// Plain JSON.
-pub(crate) const PLAIN: Format = Format { encoding: Encoding::Json, view: View::Whole };
-
 /// One alternative of an `Accept` header.
 #[derive(Debug, Default)]
 pub(crate) struct Clause<'a> {
@@ -133,6 +130,8 @@ fn accepted(clause: &Clause<'_>) -> Option<Format> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const PLAIN: Format = Format { encoding: Encoding::Json, view: View::Whole };
 
     fn format(accept: &str) -> Result<Format, u16> {
         let mut headers = HeaderMap::new();

@@ -6,10 +6,8 @@ use http::{Method, Response};
 use serde_json::Value;
 
 use super::{
-    Body, Decoded, Incoming, Media, decode, log, negotiate, protobuf, respond, reviews,
-    decode::content_type,
-    route::Target,
-    watch,
+    Body, Decoded, Incoming, Media, decode, decode::content_type, log, negotiate, protobuf, respond, reviews,
+    route::Target, watch,
 };
 use crate::{
     admit,
@@ -20,7 +18,12 @@ use crate::{
 };
 
 /// Answers a request for objects.
-pub(super) async fn answer(engine: &Arc<Engine>, user: &User, incoming: &Incoming, target: Target) -> Result<Response<Body>, Failure> {
+pub(super) async fn answer(
+    engine: &Arc<Engine>,
+    user: &User,
+    incoming: &Incoming,
+    target: Target,
+) -> Result<Response<Body>, Failure> {
     let resource = {
         let served = engine.served.load();
         served.catalog.find(&target.group, &target.version, &target.plural).cloned()
@@ -50,7 +53,12 @@ fn check_scope(resource: &Resource, target: &Target) -> Result<(), Failure> {
 }
 
 /// The verbs of a resource itself.
-async fn main(engine: &Arc<Engine>, call: &Call<'_>, incoming: &Incoming, target: &Target) -> Result<Response<Body>, Failure> {
+async fn main(
+    engine: &Arc<Engine>,
+    call: &Call<'_>,
+    incoming: &Incoming,
+    target: &Target,
+) -> Result<Response<Body>, Failure> {
     let one = target.name.is_some();
     let method = &incoming.method;
     let watching = target.watch || (*method == Method::GET && call.query.flag("watch")?);
@@ -82,7 +90,11 @@ async fn main(engine: &Arc<Engine>, call: &Call<'_>, incoming: &Incoming, target
         "delete" | "deletecollection" => {
             let options = delete_options(incoming)?;
             let call = rehearsed(call, &options, incoming)?;
-            if one { engine.delete(&call, &options).await? } else { engine.delete_collection(&call, &options).await? }
+            if one {
+                engine.delete(&call, &options).await?
+            } else {
+                engine.delete_collection(&call, &options).await?
+            }
         }
         _ => return Err(Failure::method_not_allowed()),
     };
@@ -107,7 +119,12 @@ async fn create(engine: &Arc<Engine>, call: &Call<'_>, incoming: &Incoming) -> R
 }
 
 /// The verbs of a subresource.
-async fn side(engine: &Arc<Engine>, call: &Call<'_>, incoming: &Incoming, name: &str) -> Result<Response<Body>, Failure> {
+async fn side(
+    engine: &Arc<Engine>,
+    call: &Call<'_>,
+    incoming: &Incoming,
+    name: &str,
+) -> Result<Response<Body>, Failure> {
     let subresource = call.resource.subresource(name).ok_or_else(Failure::unknown_path)?;
     let verb = match incoming.method {
         Method::GET | Method::HEAD => "get",
@@ -125,17 +142,25 @@ async fn side(engine: &Arc<Engine>, call: &Call<'_>, incoming: &Incoming, name: 
     let format = negotiate::negotiate(&incoming.headers)?;
     let outcome = match (subresource, verb) {
         (Subresource::Scale(paths), "get") => engine.get_scale(call, paths)?,
-        (Subresource::Scale(paths), "update") => engine.update_scale(call, paths, body(call, incoming)?).await?,
+        (Subresource::Scale(paths), "update") => {
+            engine.update_scale(call, paths, body(call, incoming)?).await?
+        }
         (Subresource::Scale(paths), _) => engine.patch_scale(call, paths, &patch(call, incoming)?).await?,
         (Subresource::Status, "get") => engine.get(call).await?,
-        (Subresource::Status, "update") => engine.update(call, Side::Status, admit::Body::request(body(call, incoming)?)).await?,
+        (Subresource::Status, "update") => {
+            engine.update(call, Side::Status, admit::Body::request(body(call, incoming)?)).await?
+        }
         (Subresource::Status, _) => engine.patch(call, Side::Status, &patch(call, incoming)?).await?,
         (Subresource::Other { .. }, "get") => match name {
             "ephemeralcontainers" | "resize" | "approval" => engine.get(call).await?,
             _ => return Err(unsupported(call, name)),
         },
-        (Subresource::Other { .. }, "update") => engine.update(call, Side::of(name), admit::Body::request(body(call, incoming)?)).await?,
-        (Subresource::Other { .. }, "patch") => engine.patch(call, Side::of(name), &patch(call, incoming)?).await?,
+        (Subresource::Other { .. }, "update") => {
+            engine.update(call, Side::of(name), admit::Body::request(body(call, incoming)?)).await?
+        }
+        (Subresource::Other { .. }, "patch") => {
+            engine.patch(call, Side::of(name), &patch(call, incoming)?).await?
+        }
         (Subresource::Other { .. }, _) => match name {
             "binding" => engine.bind(call, &body(call, incoming)?.value).await?,
             "eviction" => engine.evict(call, &body(call, incoming)?.value).await?,
@@ -158,7 +183,9 @@ fn find(engine: &Engine, group: &str, version: &str, plural: &str) -> Result<Arc
 fn body(call: &Call<'_>, incoming: &Incoming) -> Result<Decoded, Failure> {
     let media = Media::of(&incoming.headers)?;
     if media == Media::Protobuf && call.resource.origin != Origin::BuiltIn {
-        return Err(Failure::unsupported_media_type("custom resources cannot be read as protobuf: send application/json or application/yaml"));
+        return Err(Failure::unsupported_media_type(
+            "custom resources cannot be read as protobuf: send application/json or application/yaml",
+        ));
     }
     if incoming.body.is_empty() {
         return Err(Failure::bad_request("the body of the request is empty; an object was expected"));
@@ -191,7 +218,8 @@ fn delete_options(incoming: &Incoming) -> Result<DeleteOptions, Failure> {
 
 /// The same call, with the dry run that the options of its body ask for.
 fn rehearsed<'a>(call: &Call<'a>, options: &DeleteOptions, incoming: &Incoming) -> Result<Call<'a>, Failure> {
-    let mut again = Call::new(call.user, call.resource, call.namespace, call.name, call.query, &incoming.headers)?;
+    let mut again =
+        Call::new(call.user, call.resource, call.namespace, call.name, call.query, &incoming.headers)?;
     if let Some(dry_run) = options.dry_run {
         again.dry_run = dry_run;
     }

@@ -24,7 +24,8 @@ mod tests {
 
     #[test]
     fn broken_messages_are_bad_requests_and_unknown_types_unsupported() {
-        let envelope = |kind: &str| [b"k8s\0\x0a\x09\x0a\x02v1\x12\x03", kind.as_bytes(), b"\x12\x00"].concat();
+        let envelope =
+            |kind: &str| [b"k8s\0\x0a\x09\x0a\x02v1\x12\x03", kind.as_bytes(), b"\x12\x00"].concat();
         for bytes in [&b"nope"[..], b"k8s\0", b"k8s\0\xff\xff\xff"] {
             assert_eq!(decode(bytes).map_err(|failure| failure.code), Err(400));
         }

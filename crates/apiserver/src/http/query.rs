@@ -16,7 +16,11 @@ impl Query {
             let decode = |text| percent_decode(text, Plus::Space);
             match (decode(key), decode(value)) {
                 (Some(key), Some(value)) => pairs.push((key, value)),
-                _ => return Err(Failure::bad_request(format!("the query parameter {pair:?} is not properly encoded"))),
+                _ => {
+                    return Err(Failure::bad_request(format!(
+                        "the query parameter {pair:?} is not properly encoded"
+                    )));
+                }
             }
         }
         Ok(Self(pairs))
@@ -42,7 +46,9 @@ impl Query {
         self.get(key)
             .map(|text| {
                 text.parse().map_err(|_| {
-                    Failure::bad_request(format!("the query parameter {key} must be a whole number, not {text:?}"))
+                    Failure::bad_request(format!(
+                        "the query parameter {key} must be a whole number, not {text:?}"
+                    ))
                 })
             })
             .transpose()
@@ -54,14 +60,10 @@ impl Query {
             None => Ok(false),
             Some("" | "1" | "t" | "T" | "true" | "TRUE" | "True") => Ok(true),
             Some("0" | "f" | "F" | "false" | "FALSE" | "False") => Ok(false),
-            Some(other) => Err(Failure::bad_request(format!("the query parameter {key} must be true or false, not {other:?}"))),
+            Some(other) => Err(Failure::bad_request(format!(
+                "the query parameter {key} must be true or false, not {other:?}"
+            ))),
         }
-    }
-
-    /// The same pairs with one more or another one.
-    pub(crate) fn set(&mut self, key: &str, value: &str) {
-        self.0.retain(|(found, _)| found != key);
-        self.0.push((key.to_owned(), value.to_owned()));
     }
 }
 
@@ -71,7 +73,8 @@ mod tests {
 
     #[test]
     fn values_are_decoded_and_typed() {
-        let query = Query::parse(Some("labelSelector=a%3Db+c&limit=5&watch&x=&y=1&y=2")).expect("a good query");
+        let query =
+            Query::parse(Some("labelSelector=a%3Db+c&limit=5&watch&x=&y=1&y=2")).expect("a good query");
         assert_eq!(query.get("labelSelector"), Some("a=b c"));
         assert_eq!(query.number("limit"), Ok(Some(5)));
         assert_eq!(query.flag("watch"), Ok(true));

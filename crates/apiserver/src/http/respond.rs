@@ -65,7 +65,13 @@ fn bytes(code: u16, encoding: Encoding, json: Bytes) -> Result<Response<Body>, F
 }
 
 /// What a verb answered.
-pub(super) fn outcome(engine: &Engine, resource: &Resource, format: Format, query: &Query, outcome: Outcome) -> Result<Response<Body>, Failure> {
+pub(super) fn outcome(
+    engine: &Engine,
+    resource: &Resource,
+    format: Format,
+    query: &Query,
+    outcome: Outcome,
+) -> Result<Response<Body>, Failure> {
     let Outcome { code, answer } = outcome;
     match (format.view, answer) {
         (_, Answer::Plain(body)) => value(code, format.encoding, &body),
@@ -89,13 +95,23 @@ pub(super) fn outcome(engine: &Engine, resource: &Resource, format: Format, quer
 }
 
 /// A list.
-pub(super) fn list(engine: &Engine, resource: &Resource, format: Format, query: &Query, listed: &Listed) -> Result<Response<Body>, Failure> {
+pub(super) fn list(
+    engine: &Engine,
+    resource: &Resource,
+    format: Format,
+    query: &Query,
+    listed: &Listed,
+) -> Result<Response<Body>, Failure> {
     let lens = Lens::new(&engine.served.load(), resource);
-    let objects = || -> Vec<Value> { listed.objects.iter().map(|stored| lens.value(resource, stored)).collect() };
+    let objects =
+        || -> Vec<Value> { listed.objects.iter().map(|stored| lens.value(resource, stored)).collect() };
     match format.view {
-        View::Whole => bytes(200, format.encoding, crate::engine::render_list(resource, &lens, listed).into()),
+        View::Whole => {
+            bytes(200, format.encoding, crate::engine::render_list(resource, &lens, listed).into())
+        }
         View::Metadata(version) => {
-            let items: Vec<Value> = objects().iter().map(|object| view::metadata_only(object, version)).collect();
+            let items: Vec<Value> =
+                objects().iter().map(|object| view::metadata_only(object, version)).collect();
             let list = json!({
                 "kind": "PartialObjectMetadataList", "apiVersion": version.api_version(),
                 "metadata": listed.metadata(), "items": items,
@@ -126,7 +142,8 @@ pub(super) fn include(query: &Query) -> Result<IncludeObject, Failure> {
 /// Adds warnings.
 pub(super) fn warn(response: &mut Response<Body>, warnings: &[String]) {
     for warning in warnings {
-        let text: String = warning.chars().map(|character| if character.is_control() { ' ' } else { character }).collect();
+        let text: String =
+            warning.chars().map(|character| if character.is_control() { ' ' } else { character }).collect();
         let quoted = format!("299 - \"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""));
         if let Ok(value) = HeaderValue::from_bytes(quoted.as_bytes()) {
             response.headers_mut().append(WARNING, value);
@@ -136,8 +153,14 @@ pub(super) fn warn(response: &mut Response<Body>, warnings: &[String]) {
 
 /// Compresses a large answer for clients that like it.
 pub(super) fn compress(request: &HeaderMap, response: Response<Body>) -> Response<Body> {
-    let wanted = request.get_all(ACCEPT_ENCODING).iter().filter_map(|value| value.to_str().ok()).any(|text| text.contains("gzip"));
-    let Some(bytes) = response.body().whole().filter(|bytes| wanted && bytes.len() >= GZIP_FROM) else { return response };
+    let wanted = request
+        .get_all(ACCEPT_ENCODING)
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .any(|text| text.contains("gzip"));
+    let Some(bytes) = response.body().whole().filter(|bytes| wanted && bytes.len() >= GZIP_FROM) else {
+        return response;
+    };
     let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 8), Compression::fast());
     let Ok(packed) = encoder.write_all(bytes).and_then(|()| encoder.finish()) else { return response };
     let (mut parts, _) = response.into_parts();

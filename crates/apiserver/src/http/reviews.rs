@@ -3,7 +3,10 @@
 use serde_json::{Value, json};
 
 use crate::{
-    engine::{Call, Engine, Outcome, api_version, meta::{Meta, time_text}},
+    engine::{
+        Call, Engine, Outcome, api_version,
+        meta::{Meta, time_text},
+    },
     schema::FieldError,
     server::User,
     status::Failure,
@@ -13,7 +16,9 @@ use crate::{
 pub(super) fn answer(engine: &Engine, call: &Call<'_>, body: &Value) -> Result<Option<Outcome>, Failure> {
     let status = match (&*call.resource.group, &*call.resource.plural) {
         ("authorization.k8s.io", "selfsubjectaccessreviews") => access(call.user),
-        ("authorization.k8s.io", "subjectaccessreviews" | "localsubjectaccessreviews") => access(&subject(body)?),
+        ("authorization.k8s.io", "subjectaccessreviews" | "localsubjectaccessreviews") => {
+            access(&subject(body)?)
+        }
         ("authorization.k8s.io", "selfsubjectrulesreviews") => rules(call.user),
         ("authentication.k8s.io", "selfsubjectreviews") => {
             json!({"userInfo": {"username": call.user.name, "groups": call.user.groups}})
@@ -45,7 +50,13 @@ fn access(user: &User) -> Value {
 fn subject(body: &Value) -> Result<User, Failure> {
     let spec = &body["spec"];
     let name = spec["user"].as_str().unwrap_or_default();
-    let groups: Vec<String> = spec["groups"].as_array().into_iter().flatten().filter_map(Value::as_str).map(ToOwned::to_owned).collect();
+    let groups: Vec<String> = spec["groups"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .map(ToOwned::to_owned)
+        .collect();
     if name.is_empty() && groups.is_empty() {
         let error = FieldError::invalid("spec.user", name, "at least one of user or group must be specified");
         return Err(Failure::invalid("authorization.k8s.io", "SubjectAccessReview", "", &[error]));
@@ -64,7 +75,12 @@ fn rules(user: &User) -> Value {
 
 fn token_status(engine: &Engine, body: &Value) -> Value {
     let token = body["spec"]["token"].as_str().unwrap_or_default();
-    match engine.options.authenticator.as_ref().and_then(|authenticator| authenticator.token(token, (engine.options.clock)())) {
+    match engine
+        .options
+        .authenticator
+        .as_ref()
+        .and_then(|authenticator| authenticator.token(token, (engine.options.clock)()))
+    {
         Some(user) => json!({"authenticated": true, "user": {"username": user.name, "groups": user.groups}}),
         None => json!({"user": {}, "error": "[invalid bearer token]"}),
     }
@@ -73,11 +89,9 @@ fn token_status(engine: &Engine, body: &Value) -> Value {
 /// `POST serviceaccounts/<name>/token`: a token for a service account.
 pub(super) fn token(engine: &Engine, call: &Call<'_>, body: &Value) -> Result<Outcome, Failure> {
     let stored = engine.stored(call.resource, call.object_namespace(), call.name)?;
-    let authenticator = engine
-        .options
-        .authenticator
-        .as_ref()
-        .ok_or_else(|| Failure::unavailable("this server was started without an authority, so it cannot issue tokens"))?;
+    let authenticator = engine.options.authenticator.as_ref().ok_or_else(|| {
+        Failure::unavailable("this server was started without an authority, so it cannot issue tokens")
+    })?;
     let seconds = body["spec"]["expirationSeconds"].as_i64().unwrap_or(3600).clamp(600, 1 << 32);
     let now = (engine.options.clock)();
     let expires = now.checked_add(jiff::SignedDuration::from_secs(seconds)).unwrap_or(now);

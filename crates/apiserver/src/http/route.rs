@@ -77,7 +77,9 @@ impl Route {
         match parts.as_slice() {
             ["version"] => Self::Version,
             ["metrics"] => Self::Metrics,
-            [endpoint @ ("healthz" | "livez" | "readyz")] => Self::Health { endpoint: (*endpoint).into(), check: None },
+            [endpoint @ ("healthz" | "livez" | "readyz")] => {
+                Self::Health { endpoint: (*endpoint).into(), check: None }
+            }
             [endpoint @ ("healthz" | "livez" | "readyz"), rest @ ..] => {
                 Self::Health { endpoint: (*endpoint).into(), check: Some(rest.join("/")) }
             }
@@ -90,7 +92,9 @@ impl Route {
             ["apis"] => Self::Groups,
             ["apis", group] => Self::Group((*group).into()),
             ["api", version] => Self::GroupVersion { group: String::new(), version: (*version).into() },
-            ["apis", group, version] => Self::GroupVersion { group: (*group).into(), version: (*version).into() },
+            ["apis", group, version] => {
+                Self::GroupVersion { group: (*group).into(), version: (*version).into() }
+            }
             ["api", version, rest @ ..] => Target::parse("", version, rest),
             ["apis", group, version, rest @ ..] => Target::parse(group, version, rest),
             _ => Self::Unknown,
@@ -182,7 +186,10 @@ mod tests {
         assert_eq!((pods.namespace.as_deref(), pods.plural.as_str()), (Some("a"), "pods"));
         assert_eq!((pods.name.as_deref(), pods.subresource.as_deref()), (Some("b"), Some("log")));
         let namespace = target("/api/v1/namespaces/a");
-        assert_eq!((namespace.namespace, namespace.plural.as_str(), namespace.name.as_deref()), (None, "namespaces", Some("a")));
+        assert_eq!(
+            (namespace.namespace, namespace.plural.as_str(), namespace.name.as_deref()),
+            (None, "namespaces", Some("a"))
+        );
         let finalize = target("/api/v1/namespaces/a/finalize");
         assert_eq!((finalize.namespace, finalize.subresource.as_deref()), (None, Some("finalize")));
         let all = target("/apis/apps/v1/deployments");
@@ -192,7 +199,13 @@ mod tests {
 
     #[test]
     fn tricks_with_segments_name_nothing() {
-        for path in ["/api/v1/namespaces/%2e%2e/secrets", "/api/v1/namespaces/a%2Fb/secrets/x", "/api//v1/secrets", "/%00", "/api/v1/x/%ff"] {
+        for path in [
+            "/api/v1/namespaces/%2e%2e/secrets",
+            "/api/v1/namespaces/a%2Fb/secrets/x",
+            "/api//v1/secrets",
+            "/%00",
+            "/api/v1/x/%ff",
+        ] {
             assert_eq!(Route::parse(path), Route::Unknown, "{path}");
         }
     }

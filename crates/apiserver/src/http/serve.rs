@@ -65,13 +65,22 @@ impl Server {
     ///
     /// # Errors
     /// When the certificate does not fit, or the listener fails for good.
-    pub async fn serve(&self, listener: TcpListener, identity: ServingIdentity, shutdown: CancellationToken) -> Result<(), ServeError> {
+    pub async fn serve(
+        &self,
+        listener: TcpListener,
+        identity: ServingIdentity,
+        shutdown: CancellationToken,
+    ) -> Result<(), ServeError> {
         let acceptor = TlsAcceptor::from(Arc::new(tls_config(&identity)?));
         let turns = Arc::new(Semaphore::new(IN_FLIGHT));
         let places = Arc::new(Semaphore::new(CONNECTIONS));
         let mut connections = JoinSet::new();
         loop {
-            let Ok(place) = Arc::clone(&places).acquire_owned().await else { break };
+            let place = tokio::select! {
+                () = shutdown.cancelled() => break,
+                place = Arc::clone(&places).acquire_owned() => place,
+            };
+            let Ok(place) = place else { break };
             let stream = tokio::select! {
                 () = shutdown.cancelled() => break,
                 Some(_) = connections.join_next(), if !connections.is_empty() => continue,
@@ -85,7 +94,8 @@ impl Server {
                     Err(error) => return Err(error.into()),
                 },
             };
-            let (server, acceptor, turns, shutdown) = (self.clone(), acceptor.clone(), Arc::clone(&turns), shutdown.clone());
+            let (server, acceptor, turns, shutdown) =
+                (self.clone(), acceptor.clone(), Arc::clone(&turns), shutdown.clone());
             connections.spawn(async move {
                 connection(server, acceptor, stream, turns, shutdown).await;
                 drop(place);
@@ -105,16 +115,31 @@ fn is_passing(error: &io::Error) -> bool {
     !matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::NotConnected)
 }
 
-async fn connection(server: Server, acceptor: TlsAcceptor, stream: TcpStream, turns: Arc<Semaphore>, shutdown: CancellationToken) {
+async fn connection(
+    server: Server,
+    acceptor: TlsAcceptor,
+    stream: TcpStream,
+    turns: Arc<Semaphore>,
+    shutdown: CancellationToken,
+) {
     let _ = stream.set_nodelay(true);
     let Ok(Ok(stream)) = timeout(HANDSHAKE, acceptor.accept(stream)).await else { return };
-    let certificate = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first()).and_then(auth::certificate_user);
+    let certificate = stream
+        .get_ref()
+        .1
+        .peer_certificates()
+        .and_then(|chain| chain.first())
+        .and_then(auth::certificate_user);
     let certificate = Arc::new(certificate);
     let streams_end = shutdown.clone();
     let service = service_fn(move |request: Request<Incoming>| {
         let (server, turns, certificate) = (server.clone(), Arc::clone(&turns), Arc::clone(&certificate));
         let shutdown = streams_end.clone();
-        async move { Ok::<_, std::convert::Infallible>(handle(&server, &shutdown, &turns, (*certificate).as_ref(), request).await) }
+        async move {
+            Ok::<_, std::convert::Infallible>(
+                handle(&server, &shutdown, &turns, (*certificate).as_ref(), request).await,
+            )
+        }
     });
     let mut builder = auto::Builder::new(TokioExecutor::new());
     builder.http1().timer(TokioTimer::new()).header_read_timeout(Duration::from_secs(30));
@@ -138,7 +163,13 @@ async fn connection(server: Server, acceptor: TlsAcceptor, stream: TcpStream, tu
     }
 }
 
-async fn handle(server: &Server, shutdown: &CancellationToken, turns: &Semaphore, certificate: Option<&User>, request: Request<Incoming>) -> Response<Body> {
+async fn handle(
+    server: &Server,
+    shutdown: &CancellationToken,
+    turns: &Semaphore,
+    certificate: Option<&User>,
+    request: Request<Incoming>,
+) -> Response<Body> {
     let user = match who(server, certificate, &request) {
         Ok(user) => user,
         Err(failure) => return respond::failure(&failure),
@@ -147,7 +178,9 @@ async fn handle(server: &Server, shutdown: &CancellationToken, turns: &Semaphore
         return respond::failure(&Failure::too_many_requests("Too many requests, please try again later."));
     };
     let answered = timeout(REQUEST, super::answer(&server.engine, &user, request, shutdown)).await;
-    answered.unwrap_or_else(|_| respond::failure(&Failure::timeout("request did not complete within the allotted time")))
+    answered.unwrap_or_else(|_| {
+        respond::failure(&Failure::timeout("request did not complete within the allotted time"))
+    })
 }
 
 /// Who sends a request: by certificate, by token, or nobody for the few paths that are open.
@@ -155,13 +188,17 @@ fn who(server: &Server, certificate: Option<&User>, request: &Request<Incoming>)
     let now = (server.engine.options.clock)();
     if let Some(token) = auth::bearer(request.headers()) {
         let authenticator: Option<&Arc<Authenticator>> = server.engine.options.authenticator.as_ref();
-        return authenticator.and_then(|authenticator| authenticator.token(token, now)).ok_or_else(Failure::unauthorized);
+        return authenticator
+            .and_then(|authenticator| authenticator.token(token, now))
+            .ok_or_else(Failure::unauthorized);
     }
     if let Some(user) = certificate {
         return Ok(user.clone());
     }
     match Route::parse(request.uri().path()) {
-        Route::Health { .. } | Route::Version => Ok(User { name: "system:anonymous".into(), groups: vec!["system:unauthenticated".into()] }),
+        Route::Health { .. } | Route::Version => {
+            Ok(User { name: "system:anonymous".into(), groups: vec!["system:unauthenticated".into()] })
+        }
         _ => Err(Failure::unauthorized()),
     }
 }
@@ -177,10 +214,11 @@ fn tls_config(identity: &ServingIdentity) -> Result<rustls::ServerConfig, ServeE
         roots.add(certificate.map_err(|error| bad(&error))?).map_err(|error| bad(&error))?;
     }
     let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let verifier = rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
-        .allow_unauthenticated()
-        .build()
-        .map_err(|error| bad(&error))?;
+    let verifier =
+        rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
+            .allow_unauthenticated()
+            .build()
+            .map_err(|error| bad(&error))?;
     let mut config = rustls::ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| bad(&error))?

@@ -38,13 +38,20 @@ const DEFAULT_TIMEOUT: std::ops::Range<u64> = 1800..3600;
 const CHUNK: usize = 64 * 1024;
 
 /// Answers a watch.
-pub(super) fn answer(engine: &Arc<Engine>, call: &Call<'_>, format: Format, closing: &CancellationToken) -> Result<Response<Body>, Failure> {
+pub(super) fn answer(
+    engine: &Arc<Engine>,
+    call: &Call<'_>,
+    format: Format,
+    closing: &CancellationToken,
+) -> Result<Response<Body>, Failure> {
     let start = Start::parse(call)?;
     let filter = Filter::parse(call)?;
     let shape = match format.view {
         View::Whole => Shape::Whole,
         View::Metadata(version) => Shape::Metadata(version),
-        View::Table(version) => Shape::Table { version, include: respond::include(call.query)?, columns: true },
+        View::Table(version) => {
+            Shape::Table { version, include: respond::include(call.query)?, columns: true }
+        }
     };
     if format.encoding == Encoding::Yaml {
         return Err(Failure::not_acceptable());
@@ -83,13 +90,23 @@ pub(super) fn answer(engine: &Arc<Engine>, call: &Call<'_>, format: Format, clos
         Ok(events) => watcher.events = Some(events),
         Err(expired) => watcher.expire(&expired.to_string()),
     }
-    let chunks = stream::unfold(watcher, |mut watcher| async move { watcher.next().await.map(|chunk| (chunk, watcher)) });
+    let chunks =
+        stream::unfold(
+            watcher,
+            |mut watcher| async move { watcher.next().await.map(|chunk| (chunk, watcher)) },
+        );
     Ok(respond::with_type(200, "application/json", Body::stream(chunks)))
 }
 
 fn timeout(call: &Call<'_>) -> Result<Duration, Failure> {
-    let seconds = call.query.number("timeoutSeconds")?.and_then(|seconds| u64::try_from(seconds).ok()).filter(|seconds| *seconds > 0);
-    Ok(Duration::from_secs(seconds.unwrap_or_else(|| rand::rng().random_range(DEFAULT_TIMEOUT)).min(24 * 3600)))
+    let seconds = call
+        .query
+        .number("timeoutSeconds")?
+        .and_then(|seconds| u64::try_from(seconds).ok())
+        .filter(|seconds| *seconds > 0);
+    Ok(Duration::from_secs(
+        seconds.unwrap_or_else(|| rand::rng().random_range(DEFAULT_TIMEOUT)).min(24 * 3600),
+    ))
 }
 
 /// Where a watch begins.
@@ -115,14 +132,18 @@ impl Start {
         let parsed = match version {
             None | Some("0") => None,
             Some(text) => Some(Revision(text.parse().map_err(|_| {
-                let error = crate::schema::FieldError::invalid("resourceVersion", text, "must be a whole number");
+                let error =
+                    crate::schema::FieldError::invalid("resourceVersion", text, "must be a whole number");
                 Failure::invalid("meta.k8s.io", "ListOptions", "", &[error])
             })?)),
         };
         if call.query.given("sendInitialEvents").is_some() {
             let initial = call.query.flag("sendInitialEvents")?;
             if matching != Some("NotOlderThan") {
-                return Err(invalid("resourceVersionMatch", "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"));
+                return Err(invalid(
+                    "resourceVersionMatch",
+                    "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan",
+                ));
             }
             return Ok(match (initial, parsed) {
                 (true, _) => Self::InitialNotOlderThan,
@@ -131,7 +152,10 @@ impl Start {
             });
         }
         if matching.is_some() {
-            return Err(invalid("resourceVersionMatch", "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"));
+            return Err(invalid(
+                "resourceVersionMatch",
+                "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
+            ));
         }
         Ok(parsed.map_or(Self::Now, Self::After))
     }
@@ -180,7 +204,9 @@ impl Watcher {
             if self.ended {
                 return None;
             }
-            let bookmark = self.next_bookmark.min(self.ends.checked_sub(LAST_BOOKMARK).unwrap_or(self.ends).max(Instant::now()));
+            let bookmark = self
+                .next_bookmark
+                .min(self.ends.checked_sub(LAST_BOOKMARK).unwrap_or(self.ends).max(Instant::now()));
             let bookmark = if self.bookmarks { bookmark } else { self.ends };
             let events = self.events.as_mut()?;
             tokio::select! {
@@ -222,7 +248,8 @@ impl Watcher {
 
     fn event(&mut self, event: &Event) {
         let now = event.kind != Change::Deleted && self.filter.matches(&self.resource, &event.object);
-        let before = event.previous.as_ref().is_some_and(|previous| self.filter.matches(&self.resource, previous));
+        let before =
+            event.previous.as_ref().is_some_and(|previous| self.filter.matches(&self.resource, previous));
         match (before, now) {
             (false, true) => self.object("ADDED", event.kind == Change::Added, &event.object),
             (true, true) => self.object("MODIFIED", event.kind == Change::Modified, &event.object),
@@ -242,7 +269,13 @@ impl Watcher {
     /// Writes an object; `framed` says that its own frame carries this type.
     fn object(&mut self, kind: &str, framed: bool, stored: &Stored) {
         match &self.shape {
-            Shape::Whole if framed && self.lens.is_clear(stored) && stored.frame().starts_with(format!("{{\"type\":\"{kind}\"").as_bytes()) => self.out.extend_from_slice(stored.frame()),
+            Shape::Whole
+                if framed
+                    && self.lens.is_clear(stored)
+                    && stored.frame().starts_with(format!("{{\"type\":\"{kind}\"").as_bytes()) =>
+            {
+                self.out.extend_from_slice(stored.frame())
+            }
             Shape::Whole => {
                 let bytes = self.lens.bytes(&self.resource, stored);
                 self.frame(kind, &bytes);
@@ -259,7 +292,8 @@ impl Watcher {
             Shape::Whole => value,
             Shape::Metadata(version) => view::metadata_only(&value, *version),
             Shape::Table { version, include, columns } => {
-                let mut table = table::render(&self.resource, &[&value], *include, (self.engine.options.clock)());
+                let mut table =
+                    table::render(&self.resource, &[&value], *include, (self.engine.options.clock)());
                 table["apiVersion"] = version.api_version().into();
                 table["metadata"] = json!({"resourceVersion": value["metadata"]["resourceVersion"]});
                 if !std::mem::take(columns) {
@@ -281,7 +315,12 @@ impl Watcher {
     }
 
     /// Writes what there is as if it were new.
-    fn initial<'a>(&mut self, objects: impl Iterator<Item = &'a Arc<Stored>>, revision: Revision, end: InitialEnd) {
+    fn initial<'a>(
+        &mut self,
+        objects: impl Iterator<Item = &'a Arc<Stored>>,
+        revision: Revision,
+        end: InitialEnd,
+    ) {
         for stored in objects {
             if self.filter.matches(&self.resource, stored) {
                 let created = stored.revision == stored.created;

@@ -35,7 +35,8 @@ impl World {
     pub(crate) async fn with(options: Options) -> World {
         let seconds = Arc::new(AtomicI64::new(1_800_000_000));
         let now = Arc::clone(&seconds);
-        let clock = Arc::new(move || jiff::Timestamp::from_second(now.load(Ordering::Relaxed)).expect("a time"));
+        let clock =
+            Arc::new(move || jiff::Timestamp::from_second(now.load(Ordering::Relaxed)).expect("a time"));
         let store = Store::memory(StoreOptions::default());
         let server = Server::open(store, Options { clock, ..options }).await.expect("opened");
         let client = Client { service: server.service(User::admin()), agent: "test" };
@@ -78,7 +79,11 @@ impl Answer {
     #[track_caller]
     pub(crate) fn failure(&self, code: u16, reason: &str) -> String {
         let status = self.ok(code);
-        assert_eq!((status["kind"].as_str(), status["reason"].as_str()), (Some("Status"), Some(reason)), "{status}");
+        assert_eq!(
+            (status["kind"].as_str(), status["reason"].as_str()),
+            (Some("Status"), Some(reason)),
+            "{status}"
+        );
         status["message"].as_str().unwrap_or_default().to_owned()
     }
 }
@@ -88,7 +93,13 @@ impl Client {
         Client { agent, ..self.clone() }
     }
 
-    pub(crate) async fn raw(&self, method: Method, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Response<Body> {
+    pub(crate) async fn raw(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Response<Body> {
         let mut request = Request::builder().method(method).uri(path).header("user-agent", self.agent);
         for (name, value) in headers {
             request = request.header(*name, *value);
@@ -97,7 +108,13 @@ impl Client {
         self.service.clone().call(request).await.expect("never fails")
     }
 
-    pub(crate) async fn send(&self, method: Method, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
+    pub(crate) async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: &[u8],
+    ) -> Answer {
         let (parts, body) = self.raw(method, path, headers, body).await.into_parts();
         let body = body.collect().await.expect("never fails").to_bytes();
         Answer { code: parts.status.as_u16(), headers: parts.headers, body }
@@ -108,11 +125,13 @@ impl Client {
     }
 
     pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
-        self.send(Method::POST, path, &[("content-type", "application/json")], body.to_string().as_bytes()).await
+        self.send(Method::POST, path, &[("content-type", "application/json")], body.to_string().as_bytes())
+            .await
     }
 
     pub(crate) async fn put(&self, path: &str, body: &Value) -> Answer {
-        self.send(Method::PUT, path, &[("content-type", "application/json")], body.to_string().as_bytes()).await
+        self.send(Method::PUT, path, &[("content-type", "application/json")], body.to_string().as_bytes())
+            .await
     }
 
     pub(crate) async fn delete(&self, path: &str) -> Answer {
@@ -148,7 +167,9 @@ impl Watch {
                 let line: Vec<u8> = self.rest.drain(..=end).collect();
                 return Some(serde_json::from_slice(&line).expect("an event"));
             }
-            let frame = tokio::time::timeout(Duration::from_secs(600), self.body.frame()).await.expect("an event in time")?;
+            let frame = tokio::time::timeout(Duration::from_secs(600), self.body.frame())
+                .await
+                .expect("an event in time")?;
             if let Ok(data) = frame.expect("never fails").into_data() {
                 self.rest.extend_from_slice(&data);
             }

@@ -13,7 +13,10 @@ pub(super) fn autoscaler(value: &mut Value) {
     }
     if wanted.get("metrics").and_then(Value::as_array).is_none_or(Vec::is_empty) {
         let target = json!({"type": "Utilization", "averageUtilization": 80});
-        wanted.insert("metrics".into(), json!([{"type": "Resource", "resource": {"name": "cpu", "target": target}}]));
+        wanted.insert(
+            "metrics".into(),
+            json!([{"type": "Resource", "resource": {"name": "cpu", "target": target}}]),
+        );
     }
     if let Some(behavior) = wanted.get_mut("behavior").and_then(Value::as_object_mut) {
         let up = json!({

@@ -21,7 +21,8 @@ pub(super) fn secret(value: &mut Value) {
 pub(super) fn namespace(value: &mut Value) {
     let name = value.name().to_owned();
     if !name.is_empty() {
-        object_mut(value.meta_mut().entry("labels").or_insert_with(empty)).insert("kubernetes.io/metadata.name".into(), name.into());
+        object_mut(value.meta_mut().entry("labels").or_insert_with(empty))
+            .insert("kubernetes.io/metadata.name".into(), name.into());
     }
 }
 

@@ -50,15 +50,22 @@ fn built_in(group: &str, plural: &str, object: &mut Value) {
         ("autoscaling", "horizontalpodautoscalers") => autoscaling::autoscaler(object),
         ("discovery.k8s.io", "endpointslices") => service::endpoint_slice(object),
         ("networking.k8s.io", "networkpolicies") => service::network_policy(object),
-        ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => cluster::role_binding(object),
+        ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => {
+            cluster::role_binding(object)
+        }
         ("storage.k8s.io", "storageclasses") => cluster::storage_class(object),
         ("scheduling.k8s.io", "priorityclasses") => {
             default(object_mut(object), "preemptionPolicy", "PreemptLowerPriority");
         }
-        ("admissionregistration.k8s.io", "mutatingwebhookconfigurations" | "validatingwebhookconfigurations") => {
+        (
+            "admissionregistration.k8s.io",
+            "mutatingwebhookconfigurations" | "validatingwebhookconfigurations",
+        ) => {
             cluster::webhooks(object, plural);
         }
-        ("apiextensions.k8s.io", "customresourcedefinitions") => crate::types::crd::default_definition(object),
+        ("apiextensions.k8s.io", "customresourcedefinitions") => {
+            crate::types::crd::default_definition(object)
+        }
         _ => {}
     }
 }
@@ -95,7 +102,10 @@ fn spec(value: &mut Value) -> &mut Map<String, Value> {
 }
 
 /// The elements of a list in a field that are objects.
-fn each<'a>(map: &'a mut Map<String, Value>, field: &str) -> impl Iterator<Item = &'a mut Map<String, Value>> {
+fn each<'a>(
+    map: &'a mut Map<String, Value>,
+    field: &str,
+) -> impl Iterator<Item = &'a mut Map<String, Value>> {
     map.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut)
 }
 

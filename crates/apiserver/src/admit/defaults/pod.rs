@@ -58,7 +58,9 @@ pub(super) fn spec(value: &mut Value) {
     default_text(spec, "schedulerName", "default-scheduler");
     // The old name of the service account follows the new one, and the other way round.
     for (from, to) in [("serviceAccountName", "serviceAccount"), ("serviceAccount", "serviceAccountName")] {
-        if let Some(name) = spec.get(from).and_then(Value::as_str).filter(|name| !name.is_empty()).map(ToOwned::to_owned) {
+        if let Some(name) =
+            spec.get(from).and_then(Value::as_str).filter(|name| !name.is_empty()).map(ToOwned::to_owned)
+        {
             default_text(spec, to, &name);
         }
     }
@@ -70,7 +72,11 @@ pub(super) fn spec(value: &mut Value) {
 
 fn requests_from_limits(container: &mut Map<String, Value>) {
     let Some(resources) = container.get_mut("resources").and_then(Value::as_object_mut) else { return };
-    let Some(limits) = resources.get("limits").and_then(Value::as_object).filter(|limits| !limits.is_empty()).cloned() else { return };
+    let Some(limits) =
+        resources.get("limits").and_then(Value::as_object).filter(|limits| !limits.is_empty()).cloned()
+    else {
+        return;
+    };
     let requests = object(resources, "requests");
     for (name, limit) in limits {
         default(requests, &name, limit);
@@ -208,8 +214,12 @@ mod tests {
 
     #[test]
     fn volumes_without_a_source_are_empty_folders() {
-        let mut spec_value = json!({"volumes": [{"name": "a"}, {"name": "b", "secret": {"secretName": "s"}}]});
+        let mut spec_value =
+            json!({"volumes": [{"name": "a"}, {"name": "b", "secret": {"secretName": "s"}}]});
         spec(&mut spec_value);
-        assert_eq!(spec_value["volumes"], json!([{"name": "a", "emptyDir": {}}, {"name": "b", "secret": {"secretName": "s", "defaultMode": 420}}]));
+        assert_eq!(
+            spec_value["volumes"],
+            json!([{"name": "a", "emptyDir": {}}, {"name": "b", "secret": {"secretName": "s", "defaultMode": 420}}])
+        );
     }
 }

@@ -38,7 +38,9 @@ pub(super) fn service(value: &mut Value) {
     if kind == "LoadBalancer" {
         default(wanted, "allocateLoadBalancerNodePorts", true);
         if let Some(balancer) = value.pointer_mut("/status/loadBalancer").and_then(Value::as_object_mut) {
-            for ingress in each(balancer, "ingress").filter(|ingress| ingress.get("ip").is_some_and(|ip| ip != "")) {
+            for ingress in
+                each(balancer, "ingress").filter(|ingress| ingress.get("ip").is_some_and(|ip| ip != ""))
+            {
                 default(ingress, "ipMode", "VIP");
             }
         }
@@ -71,6 +73,9 @@ pub(super) fn network_policy(value: &mut Value) {
     }
     if wanted.get("policyTypes").and_then(Value::as_array).is_none_or(Vec::is_empty) {
         let egress = wanted.get("egress").and_then(Value::as_array).is_some_and(|list| !list.is_empty());
-        wanted.insert("policyTypes".into(), if egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) });
+        wanted.insert(
+            "policyTypes".into(),
+            if egress { json!(["Ingress", "Egress"]) } else { json!(["Ingress"]) },
+        );
     }
 }

@@ -14,7 +14,11 @@ pub(super) fn text<'a>(value: &'a Value, field: &str) -> &'a str {
 }
 
 /// The elements of a list with their paths.
-pub(super) fn each<'a>(value: &'a Value, field: &str, path: &str) -> impl Iterator<Item = (String, &'a Value)> {
+pub(super) fn each<'a>(
+    value: &'a Value,
+    field: &str,
+    path: &str,
+) -> impl Iterator<Item = (String, &'a Value)> {
     let path = format!("{path}.{field}");
     let path = path.strip_prefix('.').map_or(path.clone(), ToOwned::to_owned);
     let list = value.get(field).and_then(Value::as_array);
@@ -45,7 +49,11 @@ pub(super) fn immutable(new: &Value, old: &Value, field: &str, path: &str, error
     let (now, before) = (new.get(field), old.get(field));
     if now != before {
         let path = format!("{path}.{field}");
-        errors.push(FieldError::invalid(path.trim_start_matches('.'), now.cloned().unwrap_or_default(), IMMUTABLE));
+        errors.push(FieldError::invalid(
+            path.trim_start_matches('.'),
+            now.cloned().unwrap_or_default(),
+            IMMUTABLE,
+        ));
     }
 }
 
@@ -60,7 +68,9 @@ pub(super) fn port(number: i64, field: &str, errors: &mut Vec<FieldError>) {
 pub(super) fn port_or_name(value: &Value, field: &str, errors: &mut Vec<FieldError>) {
     match value {
         Value::Number(_) => port(value.as_i64().unwrap_or(0), field, errors),
-        Value::String(name) => errors.extend(names::port_name(name).into_iter().map(|why| FieldError::invalid(field, name.as_str(), why))),
+        Value::String(name) => errors.extend(
+            names::port_name(name).into_iter().map(|why| FieldError::invalid(field, name.as_str(), why)),
+        ),
         _ => errors.push(FieldError::required(field, "")),
     }
 }
@@ -76,7 +86,9 @@ pub(super) fn number_or_percent(value: &Value, field: &str, errors: &mut Vec<Fie
             Some(number)
         }
         Value::String(text) => {
-            let percent = text.strip_suffix('%').filter(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()));
+            let percent = text
+                .strip_suffix('%')
+                .filter(|digits| !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()));
             let Some(percent) = percent else {
                 errors.push(FieldError::invalid(
                     field,
@@ -98,7 +110,10 @@ pub(super) fn selector(selector: &Value, field: &str, errors: &mut Vec<FieldErro
         let values = expression.get("values").and_then(Value::as_array).map_or(0, Vec::len);
         match text(expression, "operator") {
             "In" | "NotIn" if values == 0 => {
-                errors.push(FieldError::required(format!("{path}.values"), "must be specified when `operator` is 'In' or 'NotIn'"));
+                errors.push(FieldError::required(
+                    format!("{path}.values"),
+                    "must be specified when `operator` is 'In' or 'NotIn'",
+                ));
             }
             "In" | "NotIn" => {}
             "Exists" | "DoesNotExist" if values > 0 => errors.push(FieldError::forbidden(
@@ -106,10 +121,18 @@ pub(super) fn selector(selector: &Value, field: &str, errors: &mut Vec<FieldErro
                 "may not be specified when `operator` is 'Exists' or 'DoesNotExist'",
             )),
             "Exists" | "DoesNotExist" => {}
-            other => errors.push(FieldError::invalid(format!("{path}.operator"), other, "not a valid selector operator")),
+            other => errors.push(FieldError::invalid(
+                format!("{path}.operator"),
+                other,
+                "not a valid selector operator",
+            )),
         }
         let key = text(expression, "key");
-        errors.extend(names::qualified_name(key).into_iter().map(|why| FieldError::invalid(format!("{path}.key"), key, why)));
+        errors.extend(
+            names::qualified_name(key)
+                .into_iter()
+                .map(|why| FieldError::invalid(format!("{path}.key"), key, why)),
+        );
     }
 }
 

@@ -16,7 +16,11 @@ const SEALED: &str = "field is immutable when `immutable` is set";
 
 fn keys(object: &Value, field: &str, errors: &mut Vec<FieldError>) {
     for (key, _) in object[field].as_object().into_iter().flatten() {
-        errors.extend(names::config_key(key).into_iter().map(|why| FieldError::invalid(format!("{field}[{key}]"), key.as_str(), why)));
+        errors.extend(
+            names::config_key(key)
+                .into_iter()
+                .map(|why| FieldError::invalid(format!("{field}[{key}]"), key.as_str(), why)),
+        );
     }
 }
 
@@ -39,11 +43,19 @@ pub(super) fn config_map(object: &Value, live: Option<&Value>, errors: &mut Vec<
     let (data, binary) = (object["data"].as_object(), object["binaryData"].as_object());
     for (key, _) in data.into_iter().flatten() {
         if binary.is_some_and(|binary| binary.contains_key(key)) {
-            errors.push(FieldError::invalid(format!("data[{key}]"), key.as_str(), "duplicate of key present in binaryData"));
+            errors.push(FieldError::invalid(
+                format!("data[{key}]"),
+                key.as_str(),
+                "duplicate of key present in binaryData",
+            ));
         }
     }
     let size: usize = data.into_iter().flatten().map(|(_, value)| value.as_str().map_or(0, str::len)).sum();
-    let binary_size: usize = binary.into_iter().flatten().map(|(_, value)| value.as_str().map_or(0, |text| text.len() / 4 * 3)).sum();
+    let binary_size: usize = binary
+        .into_iter()
+        .flatten()
+        .map(|(_, value)| value.as_str().map_or(0, |text| text.len() / 4 * 3))
+        .sum();
     if size + binary_size > LIMIT {
         errors.push(FieldError::too_long("", LIMIT as u64));
     }
@@ -53,8 +65,11 @@ pub(super) fn config_map(object: &Value, live: Option<&Value>, errors: &mut Vec<
 pub(super) fn secret(object: &Value, live: Option<&Value>, errors: &mut Vec<FieldError>) {
     keys(object, "data", errors);
     let data = object["data"].as_object();
-    let size: usize =
-        data.into_iter().flatten().map(|(_, value)| STANDARD.decode(value.as_str().unwrap_or_default()).map_or(0, |bytes| bytes.len())).sum();
+    let size: usize = data
+        .into_iter()
+        .flatten()
+        .map(|(_, value)| STANDARD.decode(value.as_str().unwrap_or_default()).map_or(0, |bytes| bytes.len()))
+        .sum();
     if size > LIMIT {
         errors.push(FieldError::too_long("data", LIMIT as u64));
     }
@@ -69,7 +84,10 @@ pub(super) fn secret(object: &Value, live: Option<&Value>, errors: &mut Vec<Fiel
         errors.push(FieldError::required(format!("data[{key}]"), ""));
     }
     if text(object, "type") == "kubernetes.io/service-account-token"
-        && object["metadata"]["annotations"]["kubernetes.io/service-account.name"].as_str().unwrap_or_default().is_empty()
+        && object["metadata"]["annotations"]["kubernetes.io/service-account.name"]
+            .as_str()
+            .unwrap_or_default()
+            .is_empty()
     {
         errors.push(FieldError::required("metadata.annotations[kubernetes.io/service-account.name]", ""));
     }
@@ -85,7 +103,11 @@ pub(super) fn event(object: &Value, live: Option<&Value>, resource: &Resource, e
         _ => (&object["regarding"], "regarding.namespace"),
     };
     let namespace = text(about, "namespace");
-    let fits = if namespace.is_empty() { matches!(object.namespace(), "default" | "kube-system") } else { namespace == object.namespace() };
+    let fits = if namespace.is_empty() {
+        matches!(object.namespace(), "default" | "kube-system")
+    } else {
+        namespace == object.namespace()
+    };
     if !fits {
         errors.push(FieldError::invalid(field, namespace, "does not match event.namespace"));
     }
@@ -101,7 +123,11 @@ pub(super) fn event(object: &Value, live: Option<&Value>, resource: &Resource, e
         }
     }
     if !matches!(text(object, "type"), "Normal" | "Warning") {
-        errors.push(FieldError::invalid("type", text(object, "type"), "has invalid value: must be Normal or Warning"));
+        errors.push(FieldError::invalid(
+            "type",
+            text(object, "type"),
+            "has invalid value: must be Normal or Warning",
+        ));
     }
 }
 

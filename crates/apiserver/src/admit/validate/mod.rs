@@ -17,7 +17,13 @@ use crate::{
 };
 
 /// What is wrong with an object of a built-in kind.
-pub(crate) fn validate(resource: &Resource, object: &Value, live: Option<&Value>, subresource: &str, options: &Options) -> Vec<FieldError> {
+pub(crate) fn validate(
+    resource: &Resource,
+    object: &Value,
+    live: Option<&Value>,
+    subresource: &str,
+    options: &Options,
+) -> Vec<FieldError> {
     let mut errors = Vec::new();
     // Who writes the status is trusted with it, as the kinds that have one are written by controllers.
     if subresource == "status" {
@@ -31,7 +37,7 @@ pub(crate) fn validate(resource: &Resource, object: &Value, live: Option<&Value>
         ("", "secrets") => data::secret(object, live, &mut errors),
         ("", "services") => service::service(object, live, &mut errors),
         ("", "endpoints") => service::endpoints(object, options.loopback_endpoints, &mut errors),
-        ("", "events") | ("events.k8s.io", "events") => data::event(object, live, resource, &mut errors),
+        ("" | "events.k8s.io", "events") => data::event(object, live, resource, &mut errors),
         ("", "persistentvolumeclaims") => data::claim(object, live, &mut errors),
         ("", "replicationcontrollers") => workload::replication_controller(object, &mut errors),
         ("apps", "deployments") => workload::deployment(object, live, &mut errors),
@@ -42,7 +48,9 @@ pub(crate) fn validate(resource: &Resource, object: &Value, live: Option<&Value>
         ("batch", "cronjobs") => workload::cron_job(object, &mut errors),
         ("autoscaling", "horizontalpodautoscalers") => workload::autoscaler(object, &mut errors),
         ("policy", "poddisruptionbudgets") => workload::disruption_budget(object, &mut errors),
-        ("discovery.k8s.io", "endpointslices") => service::endpoint_slice(object, live, options.loopback_endpoints, &mut errors),
+        ("discovery.k8s.io", "endpointslices") => {
+            service::endpoint_slice(object, live, options.loopback_endpoints, &mut errors)
+        }
         ("coordination.k8s.io", "leases") => data::lease(object, &mut errors),
         ("rbac.authorization.k8s.io", plural) => rbac::rbac(plural, object, live, &mut errors),
         ("apiextensions.k8s.io", "customresourcedefinitions") => {

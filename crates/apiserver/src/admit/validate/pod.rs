@@ -33,10 +33,14 @@ pub(super) fn template(template: &Value, field: &str, errors: &mut Vec<FieldErro
 fn update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
     let mut allowed = old.clone();
     for list in ["containers", "initContainers"] {
-        let images: Vec<Value> = new[list].as_array().into_iter().flatten().map(|container| container["image"].clone()).collect();
+        let images: Vec<Value> =
+            new[list].as_array().into_iter().flatten().map(|container| container["image"].clone()).collect();
         if let Some(containers) = allowed.get_mut(list).and_then(Value::as_array_mut) {
             if containers.len() != images.len() {
-                errors.push(FieldError::forbidden(format!("spec.{list}"), "pod updates may not add or remove containers"));
+                errors.push(FieldError::forbidden(
+                    format!("spec.{list}"),
+                    "pod updates may not add or remove containers",
+                ));
                 return;
             }
             for (container, image) in containers.iter_mut().zip(images) {
@@ -44,7 +48,14 @@ fn update(new: &Value, old: &Value, errors: &mut Vec<FieldError>) {
             }
         }
     }
-    for field in ["activeDeadlineSeconds", "tolerations", "terminationGracePeriodSeconds", "schedulingGates", "nodeSelector", "affinity"] {
+    for field in [
+        "activeDeadlineSeconds",
+        "tolerations",
+        "terminationGracePeriodSeconds",
+        "schedulingGates",
+        "nodeSelector",
+        "affinity",
+    ] {
         let gated = old["schedulingGates"].as_array().is_some_and(|gates| !gates.is_empty());
         let may = match field {
             "nodeSelector" | "affinity" => gated,
@@ -72,31 +83,49 @@ pub(super) fn spec(spec: &Value, field: &str, errors: &mut Vec<FieldError>) {
     if spec["containers"].as_array().is_none_or(Vec::is_empty) {
         errors.push(FieldError::required(format!("{field}.containers"), ""));
     }
-    let mounts: Vec<&str> = spec["volumes"].as_array().into_iter().flatten().map(|volume| text(volume, "name")).collect();
+    let mounts: Vec<&str> =
+        spec["volumes"].as_array().into_iter().flatten().map(|volume| text(volume, "name")).collect();
     for list in ["containers", "initContainers"] {
         for (path, item) in each(spec, list, field) {
             container(item, &path, &mounts, errors);
         }
     }
     let named = ["initContainers", "containers", "ephemeralContainers"];
-    unique(named.iter().flat_map(|list| each(spec, list, field).map(|(path, item)| (format!("{path}.name"), text(item, "name")))), errors);
+    unique(
+        named.iter().flat_map(|list| {
+            each(spec, list, field).map(|(path, item)| (format!("{path}.name"), text(item, "name")))
+        }),
+        errors,
+    );
     one_of(spec, "restartPolicy", field, &["Always", "Never", "OnFailure"], errors);
     one_of(spec, "dnsPolicy", field, &["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"], errors);
     not_negative(spec, "terminationGracePeriodSeconds", field, errors);
     if let Some(seconds) = spec["activeDeadlineSeconds"].as_i64().filter(|seconds| *seconds < 1) {
-        errors.push(FieldError::invalid(format!("{field}.activeDeadlineSeconds"), seconds, "must be between 1 and 2147483647, inclusive"));
+        errors.push(FieldError::invalid(
+            format!("{field}.activeDeadlineSeconds"),
+            seconds,
+            "must be between 1 and 2147483647, inclusive",
+        ));
     }
     check_labels(spec.get("nodeSelector"), &format!("{field}.nodeSelector"), errors);
     for name in ["serviceAccountName", "nodeName"] {
         let value = text(spec, name);
         if !value.is_empty() {
-            errors.extend(names::subdomain(value).into_iter().map(|why| FieldError::invalid(format!("{field}.{name}"), value, why)));
+            errors.extend(
+                names::subdomain(value)
+                    .into_iter()
+                    .map(|why| FieldError::invalid(format!("{field}.{name}"), value, why)),
+            );
         }
     }
     for name in ["hostname", "subdomain"] {
         let value = text(spec, name);
         if !value.is_empty() {
-            errors.extend(names::label(value).into_iter().map(|why| FieldError::invalid(format!("{field}.{name}"), value, why)));
+            errors.extend(
+                names::label(value)
+                    .into_iter()
+                    .map(|why| FieldError::invalid(format!("{field}.{name}"), value, why)),
+            );
         }
     }
     for (path, toleration) in each(spec, "tolerations", field) {
@@ -107,7 +136,11 @@ pub(super) fn spec(spec: &Value, field: &str, errors: &mut Vec<FieldError>) {
 fn toleration(toleration: &Value, field: &str, errors: &mut Vec<FieldError>) {
     let key = text(toleration, "key");
     if !key.is_empty() {
-        errors.extend(names::qualified_name(key).into_iter().map(|why| FieldError::invalid(format!("{field}.key"), key, why)));
+        errors.extend(
+            names::qualified_name(key)
+                .into_iter()
+                .map(|why| FieldError::invalid(format!("{field}.key"), key, why)),
+        );
     } else if text(toleration, "operator") != "Exists" {
         errors.push(FieldError::invalid(
             format!("{field}.operator"),
@@ -117,7 +150,11 @@ fn toleration(toleration: &Value, field: &str, errors: &mut Vec<FieldError>) {
     }
     let effect = text(toleration, "effect");
     if !matches!(effect, "" | "NoSchedule" | "PreferNoSchedule" | "NoExecute") {
-        errors.push(FieldError::not_supported(format!("{field}.effect"), effect, &["NoSchedule", "PreferNoSchedule", "NoExecute"]));
+        errors.push(FieldError::not_supported(
+            format!("{field}.effect"),
+            effect,
+            &["NoSchedule", "PreferNoSchedule", "NoExecute"],
+        ));
     }
 }
 
@@ -127,19 +164,40 @@ fn volumes(spec: &Value, field: &str, errors: &mut Vec<FieldError>) {
         if name.is_empty() {
             errors.push(FieldError::required(format!("{path}.name"), ""));
         } else {
-            errors.extend(names::label(name).into_iter().map(|why| FieldError::invalid(format!("{path}.name"), name, why)));
+            errors.extend(
+                names::label(name)
+                    .into_iter()
+                    .map(|why| FieldError::invalid(format!("{path}.name"), name, why)),
+            );
         }
-        let sources: Vec<&String> = volume.as_object().into_iter().flatten().map(|(key, _)| key).filter(|key| *key != "name").collect();
+        let sources: Vec<&String> = volume
+            .as_object()
+            .into_iter()
+            .flatten()
+            .map(|(key, _)| key)
+            .filter(|key| *key != "name")
+            .collect();
         if let [_, second, ..] = sources.as_slice() {
-            errors.push(FieldError::forbidden(format!("{path}.{second}"), "may not specify more than 1 volume type"));
+            errors.push(FieldError::forbidden(
+                format!("{path}.{second}"),
+                "may not specify more than 1 volume type",
+            ));
         }
-        for (source, key) in [("secret", "secretName"), ("configMap", "name"), ("persistentVolumeClaim", "claimName"), ("hostPath", "path")] {
+        for (source, key) in [
+            ("secret", "secretName"),
+            ("configMap", "name"),
+            ("persistentVolumeClaim", "claimName"),
+            ("hostPath", "path"),
+        ] {
             if volume.get(source).is_some_and(|value| text(value, key).is_empty()) {
                 errors.push(FieldError::required(format!("{path}.{source}.{key}"), ""));
             }
         }
     }
-    unique(each(spec, "volumes", field).map(|(path, volume)| (format!("{path}.name"), text(volume, "name"))), errors);
+    unique(
+        each(spec, "volumes", field).map(|(path, volume)| (format!("{path}.name"), text(volume, "name"))),
+        errors,
+    );
 }
 
 fn container(container: &Value, field: &str, volumes: &[&str], errors: &mut Vec<FieldError>) {
@@ -147,13 +205,19 @@ fn container(container: &Value, field: &str, volumes: &[&str], errors: &mut Vec<
     if name.is_empty() {
         errors.push(FieldError::required(format!("{field}.name"), ""));
     } else {
-        errors.extend(names::label(name).into_iter().map(|why| FieldError::invalid(format!("{field}.name"), name, why)));
+        errors.extend(
+            names::label(name).into_iter().map(|why| FieldError::invalid(format!("{field}.name"), name, why)),
+        );
     }
     let image = text(container, "image");
     if image.is_empty() {
         errors.push(FieldError::required(format!("{field}.image"), ""));
     } else if image.trim() != image {
-        errors.push(FieldError::invalid(format!("{field}.image"), image, "must not have leading or trailing whitespace"));
+        errors.push(FieldError::invalid(
+            format!("{field}.image"),
+            image,
+            "must not have leading or trailing whitespace",
+        ));
     }
     one_of(container, "terminationMessagePolicy", field, &["FallbackToLogsOnError", "File"], errors);
     ports(container, field, errors);
@@ -189,7 +253,11 @@ fn ports(container: &Value, field: &str, errors: &mut Vec<FieldError>) {
     for (path, item) in each(container, "ports", field) {
         let name = text(item, "name");
         if !name.is_empty() {
-            errors.extend(names::port_name(name).into_iter().map(|why| FieldError::invalid(format!("{path}.name"), name, why)));
+            errors.extend(
+                names::port_name(name)
+                    .into_iter()
+                    .map(|why| FieldError::invalid(format!("{path}.name"), name, why)),
+            );
         }
         match item["containerPort"].as_i64() {
             None | Some(0) => errors.push(FieldError::required(format!("{path}.containerPort"), "")),
@@ -200,17 +268,25 @@ fn ports(container: &Value, field: &str, errors: &mut Vec<FieldError>) {
         }
         one_of(item, "protocol", &path, &["SCTP", "TCP", "UDP"], errors);
     }
-    unique(each(container, "ports", field).map(|(path, item)| (format!("{path}.name"), text(item, "name"))), errors);
+    unique(
+        each(container, "ports", field).map(|(path, item)| (format!("{path}.name"), text(item, "name"))),
+        errors,
+    );
 }
 
 fn environment(container: &Value, field: &str, errors: &mut Vec<FieldError>) {
-    const SOURCES: [&str; 5] = ["fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef"];
+    const SOURCES: [&str; 5] =
+        ["fieldRef", "resourceFieldRef", "configMapKeyRef", "secretKeyRef", "fileKeyRef"];
     for (path, variable) in each(container, "env", field) {
         let name = text(variable, "name");
         if name.is_empty() {
             errors.push(FieldError::required(format!("{path}.name"), ""));
         } else {
-            errors.extend(names::environment_name(name).into_iter().map(|why| FieldError::invalid(format!("{path}.name"), name, why)));
+            errors.extend(
+                names::environment_name(name)
+                    .into_iter()
+                    .map(|why| FieldError::invalid(format!("{path}.name"), name, why)),
+            );
         }
         let Some(source) = variable.get("valueFrom") else { continue };
         let count = SOURCES.iter().filter(|kind| source.get(**kind).is_some()).count();
@@ -225,30 +301,46 @@ fn environment(container: &Value, field: &str, errors: &mut Vec<FieldError>) {
             errors.push(FieldError::invalid(&path, "", "may not be specified when `value` is not empty"));
         }
         if count > 1 {
-            errors.push(FieldError::invalid(&path, "", "may not have more than one field specified at a time"));
+            errors.push(FieldError::invalid(
+                &path,
+                "",
+                "may not have more than one field specified at a time",
+            ));
         }
     }
 }
 
 fn probe(probe: &Value, field: &str, kind: &str, errors: &mut Vec<FieldError>) {
-    let handlers: Vec<&str> = ["exec", "httpGet", "tcpSocket", "grpc"].into_iter().filter(|handler| probe.get(*handler).is_some()).collect();
+    let handlers: Vec<&str> = ["exec", "httpGet", "tcpSocket", "grpc"]
+        .into_iter()
+        .filter(|handler| probe.get(*handler).is_some())
+        .collect();
     match handlers.as_slice() {
         [] => errors.push(FieldError::required(field, "must specify a handler type")),
         [_] => {}
-        [_, second, ..] => errors.push(FieldError::forbidden(format!("{field}.{second}"), "may not specify more than 1 handler type")),
+        [_, second, ..] => errors.push(FieldError::forbidden(
+            format!("{field}.{second}"),
+            "may not specify more than 1 handler type",
+        )),
     }
     for handler in ["httpGet", "tcpSocket"] {
         if let Some(value) = probe.get(handler) {
             port_or_name(&value["port"], &format!("{field}.{handler}.port"), errors);
         }
     }
-    if let Some(scheme) = probe["httpGet"].get("scheme").and_then(Value::as_str).filter(|scheme| !matches!(*scheme, "HTTP" | "HTTPS")) {
+    if let Some(scheme) = probe["httpGet"]
+        .get("scheme")
+        .and_then(Value::as_str)
+        .filter(|scheme| !matches!(*scheme, "HTTP" | "HTTPS"))
+    {
         errors.push(FieldError::not_supported(format!("{field}.httpGet.scheme"), scheme, &["HTTP", "HTTPS"]));
     }
     if probe.get("exec").is_some_and(|exec| exec["command"].as_array().is_none_or(Vec::is_empty)) {
         errors.push(FieldError::required(format!("{field}.exec.command"), ""));
     }
-    for number in ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"] {
+    for number in
+        ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"]
+    {
         not_negative(probe, number, field, errors);
     }
     if kind != "readinessProbe"
@@ -263,7 +355,11 @@ fn resources(resources: &Value, field: &str, errors: &mut Vec<FieldError>) {
     for list in ["limits", "requests"] {
         for (name, value) in resources[list].as_object().into_iter().flatten() {
             let path = format!("{field}.{list}[{name}]");
-            errors.extend(names::qualified_name(name).into_iter().map(|why| FieldError::invalid(&path, name.as_str(), why)));
+            errors.extend(
+                names::qualified_name(name)
+                    .into_iter()
+                    .map(|why| FieldError::invalid(&path, name.as_str(), why)),
+            );
             if quantity(list, name).is_some_and(|quantity| quantity.sign().is_lt()) {
                 errors.push(FieldError::invalid(&path, value.clone(), NOT_NEGATIVE));
             }

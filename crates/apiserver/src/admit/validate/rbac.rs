@@ -24,19 +24,33 @@ fn rule(rule: &Value, field: &str, plural: &str, errors: &mut Vec<FieldError>) {
     if !empty("nonResourceURLs") {
         if plural == "roles" {
             let bad = rule["nonResourceURLs"].clone();
-            errors.push(FieldError::invalid(format!("{field}.nonResourceURLs"), bad, "namespaced rules cannot apply to non-resource URLs"));
+            errors.push(FieldError::invalid(
+                format!("{field}.nonResourceURLs"),
+                bad,
+                "namespaced rules cannot apply to non-resource URLs",
+            ));
         }
         if !empty("apiGroups") || !empty("resources") || !empty("resourceNames") {
             let bad = rule["nonResourceURLs"].clone();
-            errors.push(FieldError::invalid(format!("{field}.nonResourceURLs"), bad, "rules cannot apply to both regular resources and non-resource URLs"));
+            errors.push(FieldError::invalid(
+                format!("{field}.nonResourceURLs"),
+                bad,
+                "rules cannot apply to both regular resources and non-resource URLs",
+            ));
         }
         return;
     }
     if empty("apiGroups") {
-        errors.push(FieldError::required(format!("{field}.apiGroups"), "resource rules must supply at least one api group"));
+        errors.push(FieldError::required(
+            format!("{field}.apiGroups"),
+            "resource rules must supply at least one api group",
+        ));
     }
     if empty("resources") {
-        errors.push(FieldError::required(format!("{field}.resources"), "resource rules must supply at least one resource"));
+        errors.push(FieldError::required(
+            format!("{field}.resources"),
+            "resource rules must supply at least one resource",
+        ));
     }
 }
 
@@ -58,9 +72,15 @@ fn binding(plural: &str, object: &Value, live: Option<&Value>, errors: &mut Vec<
             errors.push(FieldError::required(format!("{path}.name"), ""));
         }
         match text(subject, "kind") {
-            "ServiceAccount" if text(subject, "namespace").is_empty() => errors.push(FieldError::required(format!("{path}.namespace"), "")),
+            "ServiceAccount" if text(subject, "namespace").is_empty() => {
+                errors.push(FieldError::required(format!("{path}.namespace"), ""))
+            }
             "ServiceAccount" | "User" | "Group" => {}
-            other => errors.push(FieldError::not_supported(format!("{path}.kind"), other, &["ServiceAccount", "User", "Group"])),
+            other => errors.push(FieldError::not_supported(
+                format!("{path}.kind"),
+                other,
+                &["ServiceAccount", "User", "Group"],
+            )),
         }
     }
     if let Some(live) = live

@@ -26,17 +26,27 @@ pub(super) fn service(object: &Value, live: Option<&Value>, errors: &mut Vec<Fie
         if name.is_empty() {
             errors.push(FieldError::required("spec.externalName", ""));
         } else {
-            errors.extend(names::subdomain(name).into_iter().map(|why| FieldError::invalid("spec.externalName", name, why)));
+            errors.extend(
+                names::subdomain(name)
+                    .into_iter()
+                    .map(|why| FieldError::invalid("spec.externalName", name, why)),
+            );
         }
     }
     for (path, item) in each(spec, "ports", "spec") {
         service_port(item, &path, kind, ports, errors);
     }
-    unique(each(spec, "ports", "spec").map(|(path, item)| (format!("{path}.name"), text(item, "name"))), errors);
+    unique(
+        each(spec, "ports", "spec").map(|(path, item)| (format!("{path}.name"), text(item, "name"))),
+        errors,
+    );
     let mut seen = std::collections::HashSet::new();
     for (path, item) in each(spec, "ports", "spec") {
         if !seen.insert((item["port"].as_i64(), text(item, "protocol"))) {
-            errors.push(FieldError::duplicate(path, serde_json::json!({"port": item["port"], "protocol": item["protocol"]})));
+            errors.push(FieldError::duplicate(
+                path,
+                serde_json::json!({"port": item["port"], "protocol": item["protocol"]}),
+            ));
         }
     }
     if let Some(live) = live {
@@ -44,7 +54,11 @@ pub(super) fn service(object: &Value, live: Option<&Value>, errors: &mut Vec<Fie
         let external = kind == "ExternalName" || text(old, "type") == "ExternalName";
         let (now, before) = (text(spec, "clusterIP"), text(old, "clusterIP"));
         if !external && !before.is_empty() && now != before {
-            errors.push(FieldError::invalid("spec.clusterIPs[0]", spec["clusterIPs"].clone(), "may not change once set"));
+            errors.push(FieldError::invalid(
+                "spec.clusterIPs[0]",
+                spec["clusterIPs"].clone(),
+                "may not change once set",
+            ));
         }
     }
 }
@@ -54,20 +68,29 @@ fn service_port(item: &Value, field: &str, kind: &str, ports: usize, errors: &mu
     if name.is_empty() && ports > 1 {
         errors.push(FieldError::required(format!("{field}.name"), ""));
     } else if !name.is_empty() {
-        errors.extend(names::label(name).into_iter().map(|why| FieldError::invalid(format!("{field}.name"), name, why)));
+        errors.extend(
+            names::label(name).into_iter().map(|why| FieldError::invalid(format!("{field}.name"), name, why)),
+        );
     }
     port(item["port"].as_i64().unwrap_or(0), &format!("{field}.port"), errors);
     one_of(item, "protocol", field, &["SCTP", "TCP", "UDP"], errors);
     port_or_name(&item["targetPort"], &format!("{field}.targetPort"), errors);
     if kind == "ClusterIP" && item["nodePort"].as_i64().is_some_and(|number| number != 0) {
-        errors.push(FieldError::forbidden(format!("{field}.nodePort"), "may not be used when `type` is 'ClusterIP'"));
+        errors.push(FieldError::forbidden(
+            format!("{field}.nodePort"),
+            "may not be used when `type` is 'ClusterIP'",
+        ));
     }
 }
 
 /// An address that traffic may be sent to.
 fn endpoint_address(text: &str, field: &str, loopback: LoopbackEndpoints, errors: &mut Vec<FieldError>) {
     let Ok(address) = text.parse::<IpAddr>() else {
-        errors.push(FieldError::invalid(field, text, "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)"));
+        errors.push(FieldError::invalid(
+            field,
+            text,
+            "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
+        ));
         return;
     };
     let link_local = match address {
@@ -78,13 +101,25 @@ fn endpoint_address(text: &str, field: &str, loopback: LoopbackEndpoints, errors
         errors.push(FieldError::invalid(field, text, format!("may not be unspecified ({text})")));
     }
     if address.is_loopback() && loopback == LoopbackEndpoints::Refuse {
-        errors.push(FieldError::invalid(field, text, "may not be in the loopback range (127.0.0.0/8, ::1/128)"));
+        errors.push(FieldError::invalid(
+            field,
+            text,
+            "may not be in the loopback range (127.0.0.0/8, ::1/128)",
+        ));
     }
     if link_local {
-        errors.push(FieldError::invalid(field, text, "may not be in the link-local range (169.254.0.0/16, fe80::/10)"));
+        errors.push(FieldError::invalid(
+            field,
+            text,
+            "may not be in the link-local range (169.254.0.0/16, fe80::/10)",
+        ));
     }
     if address.is_multicast() {
-        errors.push(FieldError::invalid(field, text, "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)"));
+        errors.push(FieldError::invalid(
+            field,
+            text,
+            "may not be in the link-local multicast range (224.0.0.0/24, ff02::/10)",
+        ));
     }
 }
 
@@ -101,7 +136,12 @@ pub(super) fn endpoints(object: &Value, loopback: LoopbackEndpoints, errors: &mu
     }
 }
 
-pub(super) fn endpoint_slice(object: &Value, live: Option<&Value>, loopback: LoopbackEndpoints, errors: &mut Vec<FieldError>) {
+pub(super) fn endpoint_slice(
+    object: &Value,
+    live: Option<&Value>,
+    loopback: LoopbackEndpoints,
+    errors: &mut Vec<FieldError>,
+) {
     let kind = text(object, "addressType");
     one_of(object, "addressType", "", &["FQDN", "IPv4", "IPv6"], errors);
     let count = object["endpoints"].as_array().map_or(0, Vec::len);
@@ -121,7 +161,11 @@ pub(super) fn endpoint_slice(object: &Value, live: Option<&Value>, loopback: Loo
                 "IPv4" => address.parse::<std::net::Ipv4Addr>().is_ok(),
                 "IPv6" => address.parse::<std::net::Ipv6Addr>().is_ok(),
                 _ => {
-                    errors.extend(names::subdomain(address).into_iter().map(|why| FieldError::invalid(&path, address, why)));
+                    errors.extend(
+                        names::subdomain(address)
+                            .into_iter()
+                            .map(|why| FieldError::invalid(&path, address, why)),
+                    );
                     continue;
                 }
             };
@@ -138,7 +182,10 @@ pub(super) fn endpoint_slice(object: &Value, live: Option<&Value>, loopback: Loo
         }
         one_of(item, "protocol", &path, &["SCTP", "TCP", "UDP"], errors);
     }
-    unique(each(object, "ports", "").map(|(path, item)| (format!("{path}.name"), text(item, "name"))), errors);
+    unique(
+        each(object, "ports", "").map(|(path, item)| (format!("{path}.name"), text(item, "name"))),
+        errors,
+    );
     if let Some(live) = live
         && kind != text(live, "addressType")
     {
@@ -164,7 +211,9 @@ mod tests {
         assert_eq!(slice_complaints(&slice, LoopbackEndpoints::Accept), Vec::<String>::new());
         assert_eq!(
             slice_complaints(&slice, LoopbackEndpoints::Refuse),
-            ["endpoints[0].addresses[0]: Invalid value: \"127.64.0.1\": may not be in the loopback range (127.0.0.0/8, ::1/128)"]
+            [
+                "endpoints[0].addresses[0]: Invalid value: \"127.64.0.1\": may not be in the loopback range (127.0.0.0/8, ::1/128)"
+            ]
         );
     }
 }

@@ -15,10 +15,18 @@ fn selected_template(kind: &str, spec: &Value, errors: &mut Vec<FieldError>) {
         Some(selector) => {
             check::selector(selector, "spec.selector", errors);
             if check::selects_all(selector) {
-                errors.push(FieldError::invalid("spec.selector", selector.clone(), format!("empty selector is invalid for {kind}")));
+                errors.push(FieldError::invalid(
+                    "spec.selector",
+                    selector.clone(),
+                    format!("empty selector is invalid for {kind}"),
+                ));
             } else if !object_matches(selector, &spec["template"]["metadata"]["labels"]) {
                 let labels = spec["template"]["metadata"].get("labels").cloned().unwrap_or(Value::Null);
-                errors.push(FieldError::invalid("spec.template.metadata.labels", labels, "`selector` does not match template `labels`"));
+                errors.push(FieldError::invalid(
+                    "spec.template.metadata.labels",
+                    labels,
+                    "`selector` does not match template `labels`",
+                ));
             }
         }
     }
@@ -32,7 +40,8 @@ fn always_restarts(spec: &Value, errors: &mut Vec<FieldError>) {
         errors.push(FieldError::not_supported("spec.template.spec.restartPolicy", policy, &["Always"]));
     }
     if spec["template"]["spec"].get("activeDeadlineSeconds").is_some() {
-        errors.push(FieldError::forbidden("spec.template.spec.activeDeadlineSeconds", "must not be specified"));
+        errors
+            .push(FieldError::forbidden("spec.template.spec.activeDeadlineSeconds", "must not be specified"));
     }
 }
 
@@ -50,11 +59,20 @@ pub(super) fn deployment(object: &Value, live: Option<&Value>, errors: &mut Vec<
         )),
         "RollingUpdate" => {
             let rolling = &strategy["rollingUpdate"];
-            let unavailable = number_or_percent(&rolling["maxUnavailable"], "spec.strategy.rollingUpdate.maxUnavailable", errors);
-            let surge = number_or_percent(&rolling["maxSurge"], "spec.strategy.rollingUpdate.maxSurge", errors);
+            let unavailable = number_or_percent(
+                &rolling["maxUnavailable"],
+                "spec.strategy.rollingUpdate.maxUnavailable",
+                errors,
+            );
+            let surge =
+                number_or_percent(&rolling["maxSurge"], "spec.strategy.rollingUpdate.maxSurge", errors);
             if (unavailable, surge) == (Some(0), Some(0)) {
                 let bad = rolling["maxUnavailable"].clone();
-                errors.push(FieldError::invalid("spec.strategy.rollingUpdate.maxUnavailable", bad, "may not be 0 when `maxSurge` is 0"));
+                errors.push(FieldError::invalid(
+                    "spec.strategy.rollingUpdate.maxUnavailable",
+                    bad,
+                    "may not be 0 when `maxSurge` is 0",
+                ));
             }
         }
         _ => {}
@@ -65,7 +83,11 @@ pub(super) fn deployment(object: &Value, live: Option<&Value>, errors: &mut Vec<
     if let Some(deadline) = spec["progressDeadlineSeconds"].as_i64()
         && deadline <= spec["minReadySeconds"].as_i64().unwrap_or(0)
     {
-        errors.push(FieldError::invalid("spec.progressDeadlineSeconds", deadline, "must be greater than minReadySeconds"));
+        errors.push(FieldError::invalid(
+            "spec.progressDeadlineSeconds",
+            deadline,
+            "must be greater than minReadySeconds",
+        ));
     }
     if let Some(live) = live {
         immutable(spec, &live["spec"], "selector", "spec", errors);
@@ -102,11 +124,21 @@ pub(super) fn stateful_set(object: &Value, live: Option<&Value>, errors: &mut Ve
     selected_template("statefulset", spec, errors);
     always_restarts(spec, errors);
     if let Some(live) = live {
-        const MAY_CHANGE: [&str; 7] =
-            ["replicas", "ordinals", "template", "updateStrategy", "revisionHistoryLimit", "persistentVolumeClaimRetentionPolicy", "minReadySeconds"];
+        const MAY_CHANGE: [&str; 7] = [
+            "replicas",
+            "ordinals",
+            "template",
+            "updateStrategy",
+            "revisionHistoryLimit",
+            "persistentVolumeClaimRetentionPolicy",
+            "minReadySeconds",
+        ];
         let fixed = |spec: &Value| -> Vec<(String, Value)> {
             let fields = spec.as_object().into_iter().flatten();
-            fields.filter(|(key, _)| !MAY_CHANGE.contains(&key.as_str())).map(|(key, value)| (key.clone(), value.clone())).collect()
+            fields
+                .filter(|(key, _)| !MAY_CHANGE.contains(&key.as_str()))
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .collect()
         };
         if fixed(spec) != fixed(&live["spec"]) {
             errors.push(FieldError::forbidden(
@@ -130,12 +162,18 @@ pub(super) fn daemon_set(object: &Value, live: Option<&Value>, errors: &mut Vec<
 
 /// A job's spec, also that of a cron job's template.
 fn job_spec(spec: &Value, field: &str, errors: &mut Vec<FieldError>) {
-    for number in ["parallelism", "completions", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished"] {
+    for number in
+        ["parallelism", "completions", "backoffLimit", "activeDeadlineSeconds", "ttlSecondsAfterFinished"]
+    {
         not_negative(spec, number, field, errors);
     }
     let mode = text(spec, "completionMode");
     if !matches!(mode, "" | "NonIndexed" | "Indexed") {
-        errors.push(FieldError::not_supported(format!("{field}.completionMode"), mode, &["Indexed", "NonIndexed"]));
+        errors.push(FieldError::not_supported(
+            format!("{field}.completionMode"),
+            mode,
+            &["Indexed", "NonIndexed"],
+        ));
     }
     if mode == "Indexed" && spec.get("completions").is_none() {
         errors.push(FieldError::required(format!("{field}.completions"), "when completion mode is Indexed"));
@@ -143,7 +181,11 @@ fn job_spec(spec: &Value, field: &str, errors: &mut Vec<FieldError>) {
     pod::template(&spec["template"], &format!("{field}.template"), errors);
     let policy = text(&spec["template"]["spec"], "restartPolicy");
     if !matches!(policy, "OnFailure" | "Never") {
-        errors.push(FieldError::not_supported(format!("{field}.template.spec.restartPolicy"), policy, &["OnFailure", "Never"]));
+        errors.push(FieldError::not_supported(
+            format!("{field}.template.spec.restartPolicy"),
+            policy,
+            &["OnFailure", "Never"],
+        ));
     }
 }
 
@@ -166,7 +208,11 @@ pub(super) fn job(object: &Value, live: Option<&Value>, errors: &mut Vec<FieldEr
 pub(super) fn cron_job(object: &Value, errors: &mut Vec<FieldError>) {
     let spec = &object["spec"];
     if object.name().len() > 52 {
-        errors.push(FieldError::invalid("metadata.name", object.name(), "must be no more than 52 characters"));
+        errors.push(FieldError::invalid(
+            "metadata.name",
+            object.name(),
+            "must be no more than 52 characters",
+        ));
     }
     let schedule = text(spec, "schedule");
     if schedule.is_empty() {
@@ -199,14 +245,17 @@ fn check_schedule(text: &str) -> Result<(), String> {
     let bounds = [(0, 59), (0, 23), (1, 31), (1, 12), (0, 7)];
     for (index, (field, (low, high))) in fields.iter().zip(bounds).enumerate() {
         if !field.split(',').all(|part| is_range(part, low, high, index)) {
-            return Err(format!("failed to parse {field}: not a number, range or step between {low} and {high}"));
+            return Err(format!(
+                "failed to parse {field}: not a number, range or step between {low} and {high}"
+            ));
         }
     }
     Ok(())
 }
 
 fn is_range(part: &str, low: u32, high: u32, index: usize) -> bool {
-    const MONTHS: [&str; 12] = ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
+    const MONTHS: [&str; 12] =
+        ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
     const DAYS: [&str; 7] = ["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
     let (range, step) = part.split_once('/').map_or((part, None), |(range, step)| (range, Some(step)));
     if step.is_some_and(|step| !step.parse::<u32>().is_ok_and(|step| step > 0)) {
@@ -240,7 +289,11 @@ pub(super) fn autoscaler(object: &Value, errors: &mut Vec<FieldError>) {
         errors.push(FieldError::invalid("spec.maxReplicas", high, "must be greater than 0"));
     }
     if high < low {
-        errors.push(FieldError::invalid("spec.maxReplicas", high, "must be greater than or equal to `minReplicas`"));
+        errors.push(FieldError::invalid(
+            "spec.maxReplicas",
+            high,
+            "must be greater than or equal to `minReplicas`",
+        ));
     }
     for field in ["kind", "name"] {
         if text(&spec["scaleTargetRef"], field).is_empty() {
@@ -253,7 +306,11 @@ pub(super) fn disruption_budget(object: &Value, errors: &mut Vec<FieldError>) {
     let spec = &object["spec"];
     let both = spec.get("minAvailable").is_some() && spec.get("maxUnavailable").is_some();
     if both {
-        errors.push(FieldError::invalid("spec", spec.clone(), "minAvailable and maxUnavailable cannot be both set"));
+        errors.push(FieldError::invalid(
+            "spec",
+            spec.clone(),
+            "minAvailable and maxUnavailable cannot be both set",
+        ));
     }
     for field in ["minAvailable", "maxUnavailable"] {
         if let Some(value) = spec.get(field) {
