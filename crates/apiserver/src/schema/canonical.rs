@@ -30,8 +30,13 @@ fn canonical_struct(fields: &mut Map<String, Value>, known: &Struct) {
     for (name, field) in &known.fields {
         if let Some(value) = fields.get_mut(&**name).filter(|value| !value.is_null()) {
             canonical(value, &field.schema);
-            if field.zero == Zero::Omit && is_zero(value, &field.schema) {
-                fields.remove(&**name);
+            match field.zero {
+                Zero::Omit if is_zero(value, &field.schema) => {
+                    fields.remove(&**name);
+                }
+                // Objects are kept as protobuf there, which does not tell empty lists from absent ones.
+                Zero::Null if is_empty(value) => *value = Value::Null,
+                _ => {}
             }
             continue;
         }
@@ -93,6 +98,13 @@ fn zero(schema: &Schema) -> Value {
             Value::Object(fields)
         }
         Shape::Any | Shape::Map { .. } | Shape::List { .. } => Value::Null,
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Array(elements) => elements.is_empty(),
+        _ => false,
     }
 }
 
@@ -161,6 +173,13 @@ mod tests {
         let given = json!({"spec": {"renewTime": "2026-01-02T03:04:05Z"}});
         let expected = json!({"metadata": {}, "spec": {"renewTime": "2026-01-02T03:04:05.000000Z"}});
         assert_eq!(written("io.k8s.api.coordination.v1.Lease", &given), expected);
+    }
+
+    #[test]
+    fn an_empty_list_that_is_always_written_is_null() {
+        let given = json!({"metadata": {"name": "a"}, "rules": []});
+        let expected = json!({"metadata": {"name": "a"}, "rules": null});
+        assert_eq!(written("io.k8s.api.rbac.v1.Role", &given), expected);
     }
 
     #[test]

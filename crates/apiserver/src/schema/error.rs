@@ -202,17 +202,25 @@ fn show(value: &Value) -> String {
     }
 }
 
-/// A number as Go prints it: no trailing `.0`, an exponent only for the very large and small.
+/// A number as Go prints it: whole numbers plain, others with an exponent from a million on and
+/// below a ten-thousandth.
 pub(super) fn show_number(number: &Number) -> String {
-    let Some(float) = number.as_f64().filter(|_| number.is_f64()) else { return number.to_string() };
-    let size = float.abs();
-    if size != 0.0 && !(1e-4..1e21).contains(&size) {
-        let text = format!("{float:e}");
-        let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-        let (sign, digits) = exponent.strip_prefix('-').map_or(('+', exponent), |digits| ('-', digits));
-        return format!("{mantissa}e{sign}{digits:0>2}");
+    match number.as_f64().filter(|_| number.is_f64()) {
+        Some(float) => show_float(float),
+        None => number.to_string(),
     }
-    format!("{float}")
+}
+
+/// A floating-point number as Go prints it.
+pub(super) fn show_float(float: f64) -> String {
+    let scientific = format!("{float:e}");
+    let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
+    let power: i32 = exponent.parse().unwrap_or_default();
+    if !float.is_finite() || (-4..6).contains(&power) {
+        return float.to_string();
+    }
+    let sign = if power < 0 { '-' } else { '+' };
+    format!("{mantissa}e{sign}{:02}", power.abs())
 }
 
 /// Text in double quotes, escaped as Go's `%q` does.
@@ -277,6 +285,9 @@ mod tests {
             (FieldError::invalid("a", 1.5, ""), "a: Invalid value: 1.5"),
             (FieldError::invalid("a", 3.0, ""), "a: Invalid value: 3"),
             (FieldError::invalid("a", 1e22, ""), "a: Invalid value: 1e+22"),
+            (FieldError::invalid("a", 1_234_567.5, ""), "a: Invalid value: 1.2345675e+06"),
+            (FieldError::invalid("a", 0.00001, ""), "a: Invalid value: 1e-05"),
+            (FieldError::invalid("a", 20_000_000_000_i64, ""), "a: Invalid value: 20000000000"),
             (FieldError::invalid("a", "say \"hi\"\n", ""), "a: Invalid value: \"say \\\"hi\\\"\\n\""),
         ] {
             assert_eq!(error.to_string(), expected);

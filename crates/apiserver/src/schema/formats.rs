@@ -51,6 +51,11 @@ pub(super) fn check(format: &str, text: &str) -> Option<bool> {
     })
 }
 
+/// Whether Kubernetes knows this `format` for text.
+pub(super) fn is_known(format: &str) -> bool {
+    check(format, "").is_some() || matches!(format, "password" | "isbn" | "isbn10" | "isbn13" | "creditcard")
+}
+
 /// Whether the text is a DNS label that begins with a letter.
 pub(crate) fn is_label(text: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';

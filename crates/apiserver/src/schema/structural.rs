@@ -203,8 +203,6 @@ fn read_constraints(json: &Value, path: &str) -> Result<Constraints, StructuralE
         }
         _ => None,
     };
-    // The customary way to write int-or-string says nothing that the shape does not.
-    let int_or_string = json["x-kubernetes-int-or-string"] == true;
     Ok(Constraints {
         untyped: false,
         required: Vec::new(),
@@ -222,7 +220,7 @@ fn read_constraints(json: &Value, path: &str) -> Result<Constraints, StructuralE
         min_properties: count("minProperties"),
         max_properties: count("maxProperties"),
         all_of: list("allOf")?,
-        any_of: if int_or_string { Vec::new() } else { list("anyOf")? },
+        any_of: list("anyOf")?,
         one_of: list("oneOf")?,
         not: match &json["not"] {
             Value::Null => None,

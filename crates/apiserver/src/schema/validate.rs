@@ -6,7 +6,7 @@ use serde_json::{Number, Value};
 
 use super::{
     Constraints, FieldError, ListKind, Ref, Scalar, Schema, Shape, Struct, Unknown,
-    error::{quote, show_number},
+    error::{quote, show_float, show_number},
     formats,
 };
 
@@ -34,6 +34,9 @@ fn node(path: &str, value: &Value, old: Option<&Value>, schema: &Schema, errors:
         return;
     }
     check_type(path, value, schema, errors);
+    if let Value::Number(number) = value {
+        check_range(path, number, schema, errors);
+    }
     let constraints = schema.constraints.as_deref();
     if let Some(constraints) = constraints {
         if !value.is_null() {
@@ -76,17 +79,50 @@ fn check_type(path: &str, value: &Value, schema: &Schema, errors: &mut Vec<Field
         Value::String(_) => "string",
         Value::Array(_) => "array",
         Value::Object(_) => "object",
-        Value::Number(number) if is_whole(number) => "integer",
+        Value::Number(number) if !number.is_f64() || whole(number).is_some() => "integer",
         Value::Number(_) => "number",
     };
     if expected.split(',').any(|name| name == found) || (expected == "number" && found == "integer") {
         return;
     }
+    // Where the schema has a format, numbers and flags are told that instead of the type.
+    let (expected, found) = match (known_format(schema), value) {
+        (Some(format), Value::Number(number)) => (format, if number.is_f64() { "float64" } else { "int64" }),
+        (Some(format), Value::Bool(_) | Value::Object(_)) => (format, ""),
+        _ => (expected, found),
+    };
     errors.push(FieldError::type_invalid(
         field(path),
         found,
         format!("{path} in body must be of type {expected}: {}", quote(found)),
     ));
+}
+
+/// The format of a schema, where it is one that goes with its type.
+fn known_format(schema: &Schema) -> Option<&str> {
+    let format = schema.constraints.as_deref()?.format.as_deref()?;
+    let known = match &schema.shape {
+        Shape::Scalar(Scalar::Int32 | Scalar::Int64) => matches!(format, "int32" | "int64"),
+        Shape::Scalar(Scalar::Number) => matches!(format, "float" | "double"),
+        Shape::Scalar(Scalar::String) => formats::is_known(format),
+        _ => false,
+    };
+    known.then_some(format)
+}
+
+/// Whole numbers fit into the bits that their format has.
+fn check_range(path: &str, number: &Number, schema: &Schema, errors: &mut Vec<FieldError>) {
+    let fits = match &schema.shape {
+        Shape::Scalar(Scalar::Int32) => whole(number).is_some_and(|number| i32::try_from(number).is_ok()),
+        Shape::Scalar(Scalar::Int64) => whole(number).is_some(),
+        _ => true,
+    };
+    if !fits {
+        let format = known_format(schema)
+            .map_or("(default format)".to_owned(), |format| format!("with format {format}"));
+        let detail = format!("Checked value must be of type integer {format} in {path}");
+        errors.push(FieldError::invalid("<nil>", "", detail));
+    }
 }
 
 fn check_text(path: &str, text: &str, constraints: &Constraints, errors: &mut Vec<FieldError>) {
@@ -115,23 +151,28 @@ fn check_number(path: &str, number: &Number, constraints: &Constraints, errors: 
     let mut invalid = |detail: String| {
         errors.push(FieldError::invalid(field(path), Value::Number(number.clone()), detail));
     };
+    // Limits are told in the same kind of number as the value.
+    let show_limit = |limit: &Number| match limit.as_f64() {
+        Some(float) if number.is_f64() => show_float(float),
+        _ => show_number(limit),
+    };
     if let Some(multiple) = &constraints.multiple_of
         && !is_multiple(number, multiple)
     {
-        invalid(format!("{path} in body should be a multiple of {}", show_number(multiple)));
+        invalid(format!("{path} in body should be a multiple of {}", show_limit(multiple)));
     }
     if let Some((max, exclusive)) = &constraints.maximum {
         let order = compare(number, max);
         if order.is_gt() || (*exclusive && order.is_eq()) {
             let words = if *exclusive { "less than" } else { "less than or equal to" };
-            invalid(format!("{path} in body should be {words} {}", show_number(max)));
+            invalid(format!("{path} in body should be {words} {}", show_limit(max)));
         }
     }
     if let Some((min, exclusive)) = &constraints.minimum {
         let order = compare(number, min);
         if order.is_lt() || (*exclusive && order.is_eq()) {
             let words = if *exclusive { "greater than" } else { "greater than or equal to" };
-            invalid(format!("{path} in body should be {words} {}", show_number(min)));
+            invalid(format!("{path} in body should be {words} {}", show_limit(min)));
         }
     }
 }
@@ -367,9 +408,12 @@ fn field(path: &str) -> String {
     if path.is_empty() { "<nil>".to_owned() } else { path.to_owned() }
 }
 
-/// Whether a number is whole, also when written with a fraction of zero.
-fn is_whole(number: &Number) -> bool {
-    !number.is_f64() || number.as_f64().is_some_and(|float| float.fract() == 0.0 && float.abs() < 9.3e18)
+/// A whole number, also when written with a fraction of zero.
+fn whole(number: &Number) -> Option<i64> {
+    number.as_i64().or_else(|| {
+        let float = number.as_f64().filter(|float| float.fract() == 0.0 && float.abs() < 9.2e18)?;
+        Some(float as i64)
+    })
 }
 
 fn is_multiple(number: &Number, factor: &Number) -> bool {

@@ -193,6 +193,23 @@ fn complaints_have_the_words_of_kubernetes() {
             ],
         ),
         (
+            json!({"type": "integer", "format": "int32"}),
+            json!(3_000_000_000_i64),
+            vec![
+                "<nil>: Invalid value: \"\": Checked value must be of type integer with format int32 in spec.x",
+            ],
+        ),
+        (
+            json!({"type": "number", "maximum": 10_000_000}),
+            json!(2e7),
+            vec!["spec.x: Invalid value: 2e+07: spec.x in body should be less than or equal to 1e+07"],
+        ),
+        (
+            json!({"type": "string", "format": "date-time"}),
+            json!(1),
+            vec!["spec.x: Invalid value: \"int64\": spec.x in body must be of type date-time: \"int64\""],
+        ),
+        (
             json!({"type": "string", "not": {"enum": ["no"]}}),
             json!("no"),
             vec!["<nil>: Invalid value: \"\": \"spec.x\" must not validate the schema (not)"],

@@ -2,13 +2,14 @@
 
 use super::{
     cluster,
-    column::{BuiltIn, age, name},
-    network, pods, workloads,
+    column::{BuiltIn, Cell, column, name},
+    network, pods, storage, workloads,
 };
 
-/// The columns of a built-in resource; name and age for those without their own.
+/// The columns of a built-in resource; name and time of creation for those without their own.
 pub(super) fn columns(group: &str, plural: &str) -> &'static [BuiltIn] {
-    static PLAIN: &[BuiltIn] = &[name(), age()];
+    static PLAIN: &[BuiltIn] =
+        &[name(), column("Created At", "date", Cell::Text("/metadata/creationTimestamp"))];
     match (group, plural) {
         ("", "pods") => pods::COLUMNS,
         ("", "podtemplates") => workloads::POD_TEMPLATES,
@@ -37,13 +38,23 @@ pub(super) fn columns(group: &str, plural: &str) -> &'static [BuiltIn] {
         ("", "secrets") => cluster::SECRETS,
         ("", "resourcequotas") => cluster::RESOURCE_QUOTAS,
         ("coordination.k8s.io", "leases") => cluster::LEASES,
-        ("rbac.authorization.k8s.io", "roles" | "clusterroles") => cluster::ROLES,
+        ("", "serviceaccounts") => cluster::SERVICE_ACCOUNTS,
         ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => cluster::ROLE_BINDINGS,
-        ("apiextensions.k8s.io", "customresourcedefinitions") => cluster::DEFINITIONS,
         ("apiregistration.k8s.io", "apiservices") => cluster::API_SERVICES,
-        ("", "persistentvolumes") => cluster::VOLUMES,
-        ("", "persistentvolumeclaims") => cluster::VOLUME_CLAIMS,
-        ("storage.k8s.io", "storageclasses") => cluster::STORAGE_CLASSES,
+        ("", "persistentvolumes") => storage::VOLUMES,
+        ("", "persistentvolumeclaims") => storage::VOLUME_CLAIMS,
+        ("storage.k8s.io", "storageclasses") => storage::STORAGE_CLASSES,
+        ("storage.k8s.io", "volumeattachments") => storage::VOLUME_ATTACHMENTS,
+        ("storage.k8s.io", "volumeattributesclasses") => storage::VOLUME_ATTRIBUTES_CLASSES,
+        ("storage.k8s.io", "csinodes") => storage::CSI_NODES,
+        ("storage.k8s.io", "csidrivers") => storage::CSI_DRIVERS,
+        ("storage.k8s.io", "csistoragecapacities") => storage::CSI_CAPACITIES,
+        ("admissionregistration.k8s.io", "validatingadmissionpolicies") => cluster::VALIDATING_POLICIES,
+        ("admissionregistration.k8s.io", "mutatingadmissionpolicies") => cluster::MUTATING_POLICIES,
+        (
+            "admissionregistration.k8s.io",
+            "validatingadmissionpolicybindings" | "mutatingadmissionpolicybindings",
+        ) => cluster::POLICY_BINDINGS,
         ("scheduling.k8s.io", "priorityclasses") => cluster::PRIORITY_CLASSES,
         ("node.k8s.io", "runtimeclasses") => cluster::RUNTIME_CLASSES,
         (

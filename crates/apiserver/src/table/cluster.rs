@@ -1,4 +1,4 @@
-//! Everything else that people list: nodes, namespaces, events, configuration, roles, storage.
+//! Everything else that people list: nodes, namespaces, events, configuration, roles, policies.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -72,9 +72,7 @@ pub(super) static RESOURCE_QUOTAS: &[BuiltIn] = &[
 pub(super) static LEASES: &[BuiltIn] =
     &[name(), column("Holder", "string", Cell::Text("/spec/holderIdentity")), age()];
 
-/// Roles tell when they were made, not how long ago.
-pub(super) static ROLES: &[BuiltIn] =
-    &[name(), column("Created At", "string", Cell::Text("/metadata/creationTimestamp"))];
+pub(super) static SERVICE_ACCOUNTS: &[BuiltIn] = &[name(), age()];
 
 pub(super) static ROLE_BINDINGS: &[BuiltIn] = &[
     name(),
@@ -90,9 +88,6 @@ pub(super) static ROLE_BINDINGS: &[BuiltIn] = &[
     wide("Groups", Cell::Code(|binding| subjects(binding, "Group"))),
     wide("ServiceAccounts", Cell::Code(|binding| subjects(binding, "ServiceAccount"))),
 ];
-
-pub(super) static DEFINITIONS: &[BuiltIn] =
-    &[name(), column("Created At", "date", Cell::Text("/metadata/creationTimestamp"))];
 
 pub(super) static API_SERVICES: &[BuiltIn] = &[
     name(),
@@ -114,77 +109,6 @@ pub(super) static API_SERVICES: &[BuiltIn] = &[
     age(),
 ];
 
-pub(super) static VOLUMES: &[BuiltIn] = &[
-    name(),
-    column("Capacity", "string", Cell::Text("/spec/capacity/storage")),
-    column("Access Modes", "string", Cell::Code(|volume| access_modes(volume, "/spec/accessModes"))),
-    column("Reclaim Policy", "string", Cell::Text("/spec/persistentVolumeReclaimPolicy")),
-    column("Status", "string", Cell::Code(volume_phase)),
-    column(
-        "Claim",
-        "string",
-        Cell::Code(|volume| match text(volume, "/spec/claimRef/name") {
-            name if name.is_empty() => "".into(),
-            name => format!("{}/{name}", text(volume, "/spec/claimRef/namespace")).into(),
-        }),
-    ),
-    column("StorageClass", "string", Cell::Text("/spec/storageClassName")),
-    column("VolumeAttributesClass", "string", Cell::TextOr("/spec/volumeAttributesClassName", "<unset>")),
-    column("Reason", "string", Cell::Text("/status/reason")),
-    age(),
-    wide("VolumeMode", Cell::TextOr("/spec/volumeMode", "<unset>")),
-];
-
-pub(super) static VOLUME_CLAIMS: &[BuiltIn] = &[
-    name(),
-    column("Status", "string", Cell::Code(volume_phase)),
-    column("Volume", "string", Cell::Text("/spec/volumeName")),
-    column(
-        "Capacity",
-        "string",
-        Cell::Code(|claim| {
-            if text(claim, "/spec/volumeName").is_empty() {
-                "".into()
-            } else {
-                text(claim, "/status/capacity/storage").into()
-            }
-        }),
-    ),
-    column(
-        "Access Modes",
-        "string",
-        Cell::Code(|claim| {
-            if text(claim, "/spec/volumeName").is_empty() {
-                "".into()
-            } else {
-                access_modes(claim, "/status/accessModes")
-            }
-        }),
-    ),
-    column("StorageClass", "string", Cell::Text("/spec/storageClassName")),
-    column("VolumeAttributesClass", "string", Cell::TextOr("/spec/volumeAttributesClassName", "<unset>")),
-    age(),
-    wide("VolumeMode", Cell::TextOr("/spec/volumeMode", "<unset>")),
-];
-
-pub(super) static STORAGE_CLASSES: &[BuiltIn] = &[
-    column(
-        "Name",
-        "string",
-        Cell::Code(|class| {
-            let name = text(class, "/metadata/name");
-            let default =
-                &class["metadata"]["annotations"]["storageclass.kubernetes.io/is-default-class"] == "true";
-            if default { format!("{name} (default)").into() } else { name.into() }
-        }),
-    ),
-    column("Provisioner", "string", Cell::Text("/provisioner")),
-    column("ReclaimPolicy", "string", Cell::TextOr("/reclaimPolicy", "Delete")),
-    column("VolumeBindingMode", "string", Cell::TextOr("/volumeBindingMode", "Immediate")),
-    column("AllowVolumeExpansion", "string", Cell::Flag("/allowVolumeExpansion")),
-    age(),
-];
-
 pub(super) static PRIORITY_CLASSES: &[BuiltIn] = &[
     name(),
     column("Value", "integer", Cell::Number("/value")),
@@ -195,6 +119,27 @@ pub(super) static PRIORITY_CLASSES: &[BuiltIn] = &[
 
 pub(super) static RUNTIME_CLASSES: &[BuiltIn] =
     &[name(), column("Handler", "string", Cell::Text("/handler")), age()];
+
+pub(super) static VALIDATING_POLICIES: &[BuiltIn] = &[
+    name(),
+    column("Validations", "integer", Cell::Count("/spec/validations")),
+    column("ParamKind", "string", Cell::Code(param_kind)),
+    age(),
+];
+
+pub(super) static MUTATING_POLICIES: &[BuiltIn] = &[
+    name(),
+    column("Mutations", "integer", Cell::Count("/spec/mutations")),
+    column("ParamKind", "string", Cell::Code(param_kind)),
+    age(),
+];
+
+pub(super) static POLICY_BINDINGS: &[BuiltIn] = &[
+    name(),
+    column("PolicyName", "string", Cell::Text("/spec/policyName")),
+    column("ParamRef", "string", Cell::Code(param_ref)),
+    age(),
+];
 
 pub(super) static WEBHOOKS: &[BuiltIn] =
     &[name(), column("Webhooks", "integer", Cell::Count("/webhooks")), age()];
@@ -333,24 +278,21 @@ fn subjects(binding: &Value, kind: &str) -> Value {
     names.join(", ").into()
 }
 
-fn volume_phase(volume: &Value) -> Value {
-    if volume["metadata"]["deletionTimestamp"].is_null() {
-        text(volume, "/status/phase").into()
-    } else {
-        "Terminating".into()
+fn param_kind(policy: &Value) -> Value {
+    let part = |key: &str| text(policy, &format!("/spec/paramKind/{key}"));
+    if policy["spec"]["paramKind"].is_null() {
+        return "<unset>".into();
     }
+    format!("{}/{}", part("apiVersion"), part("kind")).into()
 }
 
-fn access_modes(object: &Value, place: &str) -> Value {
-    let short = |mode: &str| match mode {
-        "ReadWriteOnce" => "RWO",
-        "ReadOnlyMany" => "ROX",
-        "ReadWriteMany" => "RWX",
-        "ReadWriteOncePod" => "RWOP",
-        _ => "",
-    };
-    let modes: Vec<&str> = list(object, place).filter_map(Value::as_str).map(short).collect();
-    modes.join(",").into()
+fn param_ref(binding: &Value) -> Value {
+    let part = |key: &str| text(binding, &format!("/spec/paramRef/{key}"));
+    match (part("name"), part("namespace")) {
+        (name, _) if name.is_empty() => "<unset>".into(),
+        (name, namespace) if namespace.is_empty() => format!("*/{name}").into(),
+        (name, namespace) => format!("{namespace}/{name}").into(),
+    }
 }
 
 fn request_condition(request: &Value) -> Value {

@@ -16,6 +16,7 @@ mod cluster;
 mod column;
 mod network;
 mod pods;
+mod storage;
 mod workloads;
 
 /// What a row carries besides its cells (`includeObject`).
