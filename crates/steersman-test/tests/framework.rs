@@ -883,6 +883,45 @@ async fn a_failing_runnable_ends_the_manager_with_its_name() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn controllers_of_one_manager_share_one_watch_per_kind() {
+    let cluster = Cluster::start().await;
+    let mut manager = cluster.manager(cluster.options("many"));
+    let mut all = Vec::new();
+    for number in 0..5 {
+        let calls = Calls::default();
+        let act = Probe { calls: Arc::clone(&calls), act: Idle };
+        manager = manager.controller(Controller::new(format!("probe-{number}"), act).owns::<Secret>());
+        all.push(calls);
+    }
+    let running = cluster.run_manager(manager);
+    cluster.create_json::<ConfigMap>(config("a")).await;
+    for calls in &all {
+        called(&cluster, calls, "default/a", 1).await;
+    }
+    let requests = running.metric("rest_client_requests_total{");
+    assert!(requests < 4.5, "{requests} requests for a list and a watch of two kinds");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_killed_manager_leaves_no_watch_behind() {
+    let cluster = Cluster::start().await;
+    let (controller, calls) = probe(Idle);
+    let running = cluster.run(controller);
+    cluster.create_json::<ConfigMap>(config("a")).await;
+    called(&cluster, &calls, "default/a", 1).await;
+    let metrics = running.metrics().clone();
+    running.kill().await;
+    let sum = || -> f64 {
+        let text = metrics.encode();
+        let lines = text.lines().filter(|line| line.starts_with("rest_client_requests_total{"));
+        lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum()
+    };
+    let before = sum();
+    cluster.pass(3600 * SECOND).await;
+    assert!((sum() - before).abs() < 0.5, "someone still watches");
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_is_put_together_wrongly_does_not_start() {
     let cluster = Cluster::start().await;
     let message = async |manager: steersman::Manager| {

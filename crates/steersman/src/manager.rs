@@ -308,7 +308,9 @@ impl Manager {
         for listener in listeners.sockets {
             admin_tasks.spawn(admin.clone().serve(listener, admin_stop.clone()));
         }
-        let sender = tokio::spawn(self.sender.run());
+        let mut sender = JoinSet::new();
+        sender.spawn(self.sender.run());
+        let _cache_ends = self.cache.stop_on_drop();
 
         for controller in &self.controllers {
             controller.declare(&self.cache, &self.options.name);
@@ -507,12 +509,10 @@ async fn first_failure(runnables: &mut JoinSet<(String, Result<(), Error>)>) -> 
 }
 
 /// Gives the last events a moment to be sent.
-async fn finish(mut sender: tokio::task::JoinHandle<()>) {
+async fn finish(mut sender: JoinSet<()>) {
     const MOMENT: Duration = Duration::from_secs(2);
-    if tokio::time::timeout(MOMENT, &mut sender).await.is_err() {
-        sender.abort();
-        // Cancelled is what we asked for.
-        let _ = sender.await;
+    if tokio::time::timeout(MOMENT, sender.join_next()).await.is_err() {
+        sender.shutdown().await;
     }
 }
 

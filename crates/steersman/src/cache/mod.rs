@@ -20,7 +20,7 @@ use std::time::Duration;
 
 use kube::Client;
 use kube::core::ApiResource;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 pub use self::header::{Header, ScanError};
@@ -60,6 +60,13 @@ struct Inner {
     cancel: CancellationToken,
     metrics: Metrics,
     jitter: Jitter,
+}
+
+/// Watches hold stores, never the cache: they end with its last handle.
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.cancel.cancel();
+    }
 }
 
 #[derive(Default)]
@@ -253,6 +260,11 @@ impl Cache {
             .collect();
         problems.sort();
         problems
+    }
+
+    /// Ends all watches when dropped, for a manager that is cut off instead of stopped.
+    pub(crate) fn stop_on_drop(&self) -> DropGuard {
+        self.0.cancel.clone().drop_guard()
     }
 
     /// Ends all watches and waits for them.

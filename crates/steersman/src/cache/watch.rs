@@ -21,7 +21,7 @@ use kube::core::request::Request as RequestBuilder;
 use kube::core::{ApiResource, Status};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::{Instant, timeout, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use super::header::Header;
@@ -34,6 +34,8 @@ use crate::request;
 /// The server ends a watch after this long; we notice a dead connection a little later.
 const WATCH_SECONDS: u32 = 290;
 const SILENCE: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 15);
+/// How long an answer may take to begin; a page of a list, to arrive.
+const ANSWER: Duration = Duration::from_secs(60);
 const PAGE: u32 = 500;
 const SHORTEST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
@@ -184,7 +186,8 @@ impl Watch {
         let mut params = ListParams::default().limit(PAGE);
         loop {
             let request = request::built(self.builder().list(&params))?;
-            let body = request::send(&self.client, self.dress(request, "List")).await?;
+            let page = request::send(&self.client, self.dress(request, "List"));
+            let body = in_time(page).await?;
             let page: RawList<'_> = serde_json::from_slice(&body).map_err(kube::Error::SerdeError)?;
             let items = page.items.unwrap_or_default();
             self.store.listed(items.iter().filter_map(|item| self.scan(item)).collect());
@@ -205,7 +208,7 @@ impl Watch {
         let mut request = self.dress(request, "");
         // A compressed stream holds events back.
         request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
-        let body = request::open(&self.client, request).await?;
+        let body = in_time(request::open(&self.client, request)).await?;
         self.health.set(None);
         let mut lines = Lines::new(body);
         loop {
@@ -285,6 +288,17 @@ pub(crate) fn collection_path(resource: &ApiResource, namespace: Option<&str>) -
     match namespace {
         Some(namespace) => format!("{base}/namespaces/{namespace}/{}", resource.plural),
         None => format!("{base}/{}", resource.plural),
+    }
+}
+
+/// A connection that died silently would hold up the watch for ever.
+async fn in_time<T>(answer: impl Future<Output = kube::Result<T>>) -> kube::Result<T> {
+    match timeout(ANSWER, answer).await {
+        Ok(answer) => answer,
+        Err(_) => {
+            let late = format!("the server did not answer within {ANSWER:?}");
+            Err(kube::Error::Service(late.into()))
+        }
     }
 }
 

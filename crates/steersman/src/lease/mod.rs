@@ -167,7 +167,9 @@ impl Election {
         loop {
             tokio::time::sleep(self.jitter.spread(self.options.retry_period, 0.1)).await;
             let began = Instant::now();
-            let renewed = tokio::time::timeout_at(until, self.renew(&lease)).await;
+            // An answer that does not come must not take the time of a second attempt.
+            let patience = until.min(began + self.options.renew_deadline / 2);
+            let renewed = tokio::time::timeout_at(patience, self.renew(&lease)).await;
             match renewed {
                 Ok(Ok(Renewal::Renewed(next))) => {
                     lease = *next;
