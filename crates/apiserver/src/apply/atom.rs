@@ -27,6 +27,8 @@ pub(super) struct ListAtom<'a> {
 /// How an object is merged.
 #[derive(Clone, Copy)]
 pub(super) struct MapAtom<'a> {
+    /// Whether fields that the schema does not list are kept, here and in everything below.
+    pub(super) keeps_unknown: bool,
     fields: Option<&'a BTreeMap<Arc<str>, Field>>,
     others: Option<&'a Schema>,
     pub(super) atomic: bool,
@@ -35,7 +37,8 @@ pub(super) struct MapAtom<'a> {
 /// The type of values that no schema describes: objects field by field, lists as one value.
 static DEDUCED: Schema = Schema::any();
 static ATOMIC: ListKind = ListKind::Atomic;
-static DEDUCED_MAP: MapAtom<'static> = MapAtom { fields: None, others: Some(&DEDUCED), atomic: false };
+static DEDUCED_MAP: MapAtom<'static> =
+    MapAtom { keeps_unknown: false, fields: None, others: Some(&DEDUCED), atomic: false };
 static DEDUCED_LIST: ListAtom<'static> = ListAtom { items: &DEDUCED, kind: &ATOMIC };
 
 impl<'a> Atom<'a> {
@@ -49,12 +52,18 @@ impl<'a> Atom<'a> {
                 Some(Value::Bool(_) | Value::Number(_) | Value::String(_)) => Self::Scalar(None),
                 Some(Value::Object(_) | Value::Null) | None => Self::Map(DEDUCED_MAP),
             },
+            // Text in some format may be written as another scalar, which validation then judges.
+            Shape::Scalar(Scalar::String) if has_format(schema) => Self::Scalar(None),
             Shape::Scalar(scalar) => Self::Scalar(Some(*scalar)),
             Shape::List { items, kind } => Self::List(ListAtom { items, kind }),
-            Shape::Map { values, atomic } => {
-                Self::Map(MapAtom { fields: None, others: Some(values), atomic: *atomic })
-            }
+            Shape::Map { values, atomic } => Self::Map(MapAtom {
+                keeps_unknown: false,
+                fields: None,
+                others: Some(values),
+                atomic: *atomic,
+            }),
             Shape::Struct(object) => Self::Map(MapAtom {
+                keeps_unknown: matches!(object.unknown, Unknown::Keep),
                 fields: Some(&object.fields),
                 others: match &object.unknown {
                     Unknown::Keep => Some(&DEDUCED),
@@ -153,6 +162,11 @@ impl<'a> ListAtom<'a> {
             _ => None,
         }
     }
+}
+
+fn has_format(schema: &Schema) -> bool {
+    let format = schema.constraints.as_ref().and_then(|constraints| constraints.format.as_deref());
+    format.is_some_and(|format| format != "byte")
 }
 
 /// The list in this value; `null` and everything else is none.

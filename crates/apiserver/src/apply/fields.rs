@@ -19,6 +19,9 @@ pub(super) fn fields(value: &Value, schema: &Schema) -> FieldSet {
     level(value, schema).unwrap_or_default()
 }
 
+/// The type of what the schema does not know.
+static UNKNOWN: Schema = Schema::any();
+
 /// What `value` sets below itself; `None` when it is a leaf, which its parent notes.
 fn level(value: &Value, schema: &Schema) -> Option<FieldSet> {
     match Atom::of(schema, Some(value)) {
@@ -51,7 +54,7 @@ fn list_fields(items: &[Value], list: ListAtom<'_>) -> FieldSet {
 fn map_fields(object: &Map<String, Value>, map: MapAtom<'_>) -> FieldSet {
     let mut set = FieldSet::default();
     for (key, value) in object {
-        let Some(schema) = map.field(key) else { continue };
+        let schema = map.field(key).unwrap_or(&UNKNOWN);
         let below = level(value, schema);
         let empty = value.is_null() || value.as_object().is_some_and(Map::is_empty);
         let member = below.is_none() || empty || map.named(key).is_none();
@@ -81,7 +84,6 @@ pub(super) fn with_named_fields(set: &FieldSet, schema: &Schema) -> FieldSet {
             Element::Key(_) => (false, list.map(|list| list.items)),
             Element::Value(_) | Element::Index(_) => (false, None),
         };
-        static UNKNOWN: Schema = Schema::any();
         let below_named = with_named_fields(below, child.unwrap_or(&UNKNOWN));
         let member = member || (named && !below.is_empty());
         result.put(element.clone(), Membership::from(member), below_named);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use super::{FieldSet, Writer};
-use crate::schema::{Field, ListKind, Ref, Scalar, Schema, Shape, Struct, Unknown};
+use crate::schema::{Constraints, Field, ListKind, Ref, Scalar, Schema, Shape, Struct, Unknown};
 
 /// The type of `example.com/v1` Thing.
 pub(super) fn schema() -> Schema {
@@ -19,6 +19,7 @@ pub(super) fn schema() -> Schema {
                 ("number", number()),
                 ("text", text()),
                 ("flag", scalar(Scalar::Boolean)),
+                ("time", formatted("date-time")),
                 ("either", scalar(Scalar::IntOrString)),
                 (
                     "nested",
@@ -59,7 +60,7 @@ pub(super) fn schema() -> Schema {
                     ),
                 ),
                 ("free", Schema::any()),
-                ("open", keep_unknown(object(vec![("known", text())]))),
+                ("open", keep_unknown(object(vec![("known", text()), ("sub", object(vec![("x", text())]))]))),
             ]),
         ),
         ("status", object(vec![("phase", text()), ("count", number())])),
@@ -111,6 +112,11 @@ fn keyed(keys: &[&str]) -> ListKind {
 
 fn defaulted(schema: Schema, default: &str) -> Schema {
     Schema { default: Some(json!(default)), ..schema }
+}
+
+fn formatted(format: &str) -> Schema {
+    let constraints = Constraints { format: Some(format.to_owned()), ..Constraints::default() };
+    Schema { constraints: Some(Box::new(constraints)), ..text() }
 }
 
 fn list(items: Schema, kind: ListKind) -> Schema {

@@ -104,7 +104,7 @@ pub struct Ordered(pub Value);
 
 impl Ordered {
     fn json(&self) -> String {
-        escape_html(self.0.to_string())
+        escape_html(self.to_string())
     }
 }
 
@@ -130,7 +130,11 @@ impl Ord for Ordered {
 
 impl fmt::Display for Ordered {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.0)
+        match &self.0 {
+            // Whole numbers are written as such, as Go does.
+            Value::Number(number) if number.is_f64() => write!(f, "{}", number.as_f64().unwrap_or_default()),
+            other => write!(f, "{other}"),
+        }
     }
 }
 
@@ -221,6 +225,8 @@ mod tests {
             ),
             (Element::Value(Ordered(json!("a<b"))), r#"v:"a\u003cb""#, r#"[="a<b"]"#),
             (Element::Value(Ordered(json!(true))), "v:true", "[=true]"),
+            (Element::Value(Ordered(json!(2.0))), "v:2", "[=2]"),
+            (Element::Value(Ordered(json!(2.5))), "v:2.5", "[=2.5]"),
             (Element::Index(3), "i:3", "[3]"),
         ];
         for (element, encoded, shown) in cases {

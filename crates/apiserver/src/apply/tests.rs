@@ -126,6 +126,11 @@ fn every_kind_of_field_is_owned_as_its_type_says() {
             json!({"open": {"known": "x", "more": {"a": 1}}}),
             json!({"f:open": {"f:known": {}, "f:more": {".": {}, "f:a": {}}}}),
         ),
+        (
+            json!({"open": {"sub": {"x": "1", "y": "2"}}}),
+            json!({"f:open": {"f:sub": {"f:x": {}, "f:y": {}}}}),
+        ),
+        (json!({"time": 5}), json!({"f:time": {}})),
         (json!({"text": null}), json!({"f:text": {}})),
         (json!({"map": null}), json!({"f:map": {}})),
     ];

@@ -18,7 +18,7 @@ pub(super) enum Strictness {
 
 /// Says what is wrong with a value, one sentence per error, each with its path.
 pub(super) fn validate(value: &Value, schema: &Schema, strictness: Strictness) -> Result<(), String> {
-    let mut check = Check { strictness, path: String::new(), errors: Vec::new() };
+    let mut check = Check { strictness, keeps_unknown: false, path: String::new(), errors: Vec::new() };
     check.value(value, schema);
     match check.errors.as_slice() {
         [] => Ok(()),
@@ -29,6 +29,8 @@ pub(super) fn validate(value: &Value, schema: &Schema, strictness: Strictness) -
 
 struct Check {
     strictness: Strictness,
+    /// Whether some object above keeps unknown fields, which goes for everything below it.
+    keeps_unknown: bool,
     path: String,
     errors: Vec<String>,
 }
@@ -89,11 +91,13 @@ impl Check {
         let Value::Object(object) = value else {
             return self.error(&format!("expected map, got {value}"));
         };
+        let above = self.keeps_unknown;
+        self.keeps_unknown |= map.keeps_unknown;
         for (key, value) in object {
             let step = format!(".{key}");
             match map.field(key) {
                 Some(schema) => self.descend(&step, value, schema),
-                None if self.strictness == Strictness::Stored => {}
+                None if self.strictness == Strictness::Stored || self.keeps_unknown => {}
                 None => {
                     let length = self.path.len();
                     self.path.push_str(&step);
@@ -102,6 +106,7 @@ impl Check {
                 }
             }
         }
+        self.keeps_unknown = above;
     }
 
     fn descend(&mut self, step: &str, value: &Value, schema: &Schema) {
