@@ -53,6 +53,7 @@ async fn node(kubeconfig: &str, data_dir: &str, client_ca: Option<&String>) -> O
     let client = kube::Client::try_from(config)?;
     let options = NodeOptions {
         data_dir: PathBuf::from(data_dir),
+        runtime: std::env::var("STEER_RUNTIME").as_deref().unwrap_or("auto").parse()?,
         client_ca_pem: client_ca.map(std::fs::read_to_string).transpose()?,
         ..NodeOptions::default()
     };

@@ -64,22 +64,30 @@ pub(crate) enum Program {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ImageError {
     #[error(
-        "no program stands for image \"{0}\": there is no container engine here. Map it with \
-         --image '{0}=/path/to/program' or in the ConfigMap kube-system/image-map"
+        "no program stands for image \"{0}\": there is no container engine here. {help}",
+        help = how_to_map(.0)
     )]
     Unknown(String),
     #[error(
-        "image \"{0}\" is run with the host's programs and needs a `command`; set one, or map the \
-         image with --image '{0}=/path/to/program'"
+        "image \"{0}\" is run with the host's programs and needs a `command`. Set one, or: {help}",
+        help = how_to_map(.0)
     )]
     NoCommand(String),
     #[error(
-        "image \"{0}\" stands for the host's nginx, which is not installed: install it (Debian: \
-         apt install nginx-light), or map it with --image '{0}=/path/to/program'"
+        "image \"{0}\" stands for the host's nginx, which is not installed. Install it (Debian: \
+         apt install nginx-light), or: {help}",
+        help = how_to_map(.0)
     )]
     NoNginx(String),
     #[error("image name \"{0}\" is invalid")]
     Invalid(String),
+}
+
+fn how_to_map(image: &str) -> String {
+    format!(
+        "Map it to a program of this machine: kubectl -n kube-system create configmap image-map \
+         --from-literal=images='{image}=/path/to/program' (one such line for each image)"
+    )
 }
 
 /// Base images whose command runs on the host.
@@ -273,8 +281,8 @@ mod tests {
     #[test]
     fn an_unknown_image_says_how_to_map_it() {
         let error = map().find("postgres:16", &["x".into()]).expect_err("unknown");
-        assert!(error.to_string().contains("--image 'postgres:16=/path/to/program'"), "{error}");
-        assert!(error.to_string().contains("kube-system/image-map"), "{error}");
+        assert!(error.to_string().contains("images='postgres:16=/path/to/program'"), "{error}");
+        assert!(error.to_string().contains("configmap image-map"), "{error}");
     }
 
     #[test]

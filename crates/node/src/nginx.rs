@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 use std::fs;
 use std::io;
-use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::Container;
@@ -19,7 +18,7 @@ pub(crate) fn command(
     program: &Path,
     container: &Container,
     folder: &Path,
-    listen: Option<IpAddr>,
+    listen: impl Fn(u16) -> String,
     mounts: &[Mount],
 ) -> io::Result<Vec<String>> {
     let program = program.display().to_string();
@@ -40,25 +39,26 @@ pub(crate) fn command(
     };
     let configuration = folder.join("nginx.conf");
     let sites = at("/etc/nginx/conf.d").map(|_| "/etc/nginx/conf.d/*.conf");
-    fs::write(&configuration, text(&ports(container), folder, listen, &html, sites))?;
+    let listen: Vec<String> = ports(container).into_iter().map(listen).collect();
+    fs::write(&configuration, text(&listen, folder, &html, sites))?;
     let prefix = folder.display().to_string();
     let configuration = configuration.display().to_string();
     let arguments = ["-p", &prefix, "-e", "stderr", "-c", &configuration];
     Ok(std::iter::once(program).chain(arguments.map(String::from)).collect())
 }
 
-fn ports(container: &Container) -> Vec<i32> {
-    let declared: Vec<i32> = container
+fn ports(container: &Container) -> Vec<u16> {
+    let declared: Vec<u16> = container
         .ports
         .iter()
         .flatten()
         .filter(|port| port.protocol.as_deref().is_none_or(|protocol| protocol == "TCP"))
-        .map(|port| port.container_port)
+        .filter_map(|port| u16::try_from(port.container_port).ok())
         .collect();
     if declared.is_empty() { vec![80] } else { declared }
 }
 
-fn text(ports: &[i32], folder: &Path, listen: Option<IpAddr>, html: &Path, sites: Option<&str>) -> String {
+fn text(listen: &[String], folder: &Path, html: &Path, sites: Option<&str>) -> String {
     let folder = folder.display();
     let mut text = format!(
         "daemon off;\npid {folder}/nginx.pid;\nerror_log stderr notice;\nworker_processes 1;\n\
@@ -78,11 +78,8 @@ fn text(ports: &[i32], folder: &Path, listen: Option<IpAddr>, html: &Path, sites
         }
         None => {
             text.push_str("    server {\n");
-            for port in ports {
-                let _ = match listen {
-                    Some(address) => writeln!(text, "        listen {address}:{port};"),
-                    None => writeln!(text, "        listen {port};"),
-                };
+            for address in listen {
+                let _ = writeln!(text, "        listen {address};");
             }
             let html = html.display();
             let _ = writeln!(text, "        root {html};\n        index index.html;\n    }}");
@@ -103,11 +100,13 @@ mod tests {
         }))
         .expect("a container");
         assert_eq!(ports(&container), [8080]);
-        let shown = text(&[8080], Path::new("/pod"), None, Path::new("/pod/html"), None);
-        assert!(shown.contains("listen 8080;"), "{shown}");
+        let listen = ["127.64.0.2:8080".to_string()];
+        let shown = text(&listen, Path::new("/pod"), Path::new("/pod/html"), None);
+        assert!(shown.contains("listen 127.64.0.2:8080;"), "{shown}");
         assert!(shown.contains("root /pod/html;"), "{shown}");
-        let here = Some(IpAddr::from([127, 64, 0, 2]));
-        let shown = text(&[80], Path::new("/pod"), here, Path::new("/pod/html"), None);
-        assert!(shown.contains("listen 127.64.0.2:80;"), "{shown}");
+        let sites = Some("/etc/nginx/conf.d/*.conf");
+        let shown = text(&listen, Path::new("/pod"), Path::new("/pod/html"), sites);
+        assert!(shown.contains("include /etc/nginx/conf.d/*.conf;"), "{shown}");
+        assert!(!shown.contains("listen"), "{shown}");
     }
 }

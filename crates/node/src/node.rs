@@ -75,7 +75,11 @@ impl Node {
     /// # Errors
     /// When the runtime does not work here, the endpoints cannot be served, or the API server
     /// refuses the node.
-    pub async fn start(client: kube::Client, options: NodeOptions) -> Result<Self, NodeError> {
+    pub async fn start(client: kube::Client, mut options: NodeOptions) -> Result<Self, NodeError> {
+        // Pods have folders of their own to start in, so paths must mean the same everywhere.
+        for path in [&mut options.data_dir, &mut options.program] {
+            *path = std::path::absolute(&path).unwrap_or_else(|_| path.clone());
+        }
         let runtime = Runtime::start(&options).await?;
         let failed = |message: String| NodeError::Endpoints { address: options.kubelet_addr, message };
         let listener = TcpListener::bind(options.kubelet_addr)

@@ -1,6 +1,6 @@
 //! From a container's specification to the program that is started for it.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use k8s_openapi::api::core::v1::{Container, Pod};
@@ -53,9 +53,12 @@ impl Launch<'_> {
 
         let base = self.base_variables(container, &root, &found);
         let around = self.surroundings();
-        let env = env::environment(self.pod, container, &around, base, &self.shared.client)
+        let mut env = env::environment(self.pod, container, &around, base, &self.shared.client)
             .await
             .map_err(config)?;
+        if is_own(container) {
+            self.redirect_port(&mut env);
+        }
         let known =
             |name: &str| env.iter().rev().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
         let mut mounts = self.volumes.mounts(container, known).map_err(config)?;
@@ -64,7 +67,13 @@ impl Launch<'_> {
         let args = container.args.as_deref();
         let argv = match &found {
             image::Program::Nginx(program) => {
-                let listen = self.own_listener();
+                let listen = |port| match self.own_listener() {
+                    Some(address) => {
+                        let port = self.shared.runtime.network().redirect(address, port);
+                        SocketAddr::new(address, port).to_string()
+                    }
+                    None => port.to_string(),
+                };
                 let command = nginx::command(program, container, &root, listen, &mounts);
                 let mut argv = command.map_err(config)?;
                 argv.extend(all(args.unwrap_or_default()));
@@ -123,8 +132,7 @@ impl Launch<'_> {
         if let image::Program::Command { env, .. } = found {
             base.extend(env.iter().cloned());
         }
-        let own = container.image.as_deref().is_some_and(|image| image.starts_with(image::OWN));
-        if own {
+        if is_own(container) {
             let port = container.ports.iter().flatten().next();
             base.extend(port.map(|port| ("PORT".to_string(), port.container_port.to_string())));
             base.extend(self.own_listener().map(|address| ("HOST".to_string(), address.to_string())));
@@ -136,6 +144,16 @@ impl Launch<'_> {
     fn own_listener(&self) -> Option<IpAddr> {
         let apart = self.shared.runtime.kind() == RuntimeKind::Process;
         (apart && self.network == PodNetwork::Own).then_some(self.address)
+    }
+
+    /// Our own program listens where `$PORT` says, so it can be told to use a port that it may.
+    fn redirect_port(&self, env: &mut [(String, String)]) {
+        let Some(address) = self.own_listener() else { return };
+        for (_, value) in env.iter_mut().filter(|(name, _)| name == "PORT") {
+            if let Ok(port) = value.parse() {
+                *value = self.shared.runtime.network().redirect(address, port).to_string();
+            }
+        }
     }
 
     fn working_dir(&self, container: &Container, root: &Path) -> PathBuf {
@@ -208,6 +226,10 @@ impl Launch<'_> {
         }
         Ok(())
     }
+}
+
+fn is_own(container: &Container) -> bool {
+    container.image.as_deref().is_some_and(|image| image.starts_with(image::OWN))
 }
 
 fn config(error: impl std::fmt::Display) -> LaunchError {

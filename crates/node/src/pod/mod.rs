@@ -10,6 +10,7 @@ mod fields;
 mod http_get;
 mod keeper;
 mod launch;
+mod limits;
 mod lookup;
 mod plan;
 mod probe;

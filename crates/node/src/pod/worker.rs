@@ -18,6 +18,7 @@ use super::Shared;
 use super::events::Severity;
 use super::exec::{Exec, Hook, Outcome, Request};
 use super::launch::{self, Launch, LaunchError};
+use super::limits;
 use super::plan::{Intent, is_over, plan};
 use super::probe::{Finding, Judge, Kind, Question, QuestionError, Schedule};
 use super::report;
@@ -278,19 +279,19 @@ impl Worker {
         self.finished = true;
         // The address stays in the status as long as something is left to be asked for.
         self.report();
+        self.give_room_up().await;
+    }
+
+    async fn give_room_up(&mut self) {
         if let Some(room) = self.room.take() {
-            room.pod.destroy().await;
-            self.shared.runtime.forget(self.uid());
+            self.shared.runtime.destroy(self.uid(), room.pod).await;
         }
     }
 
     /// The worker's end: nothing of the pod may be left.
     async fn leave(mut self) {
         self.runs.clear();
-        if let Some(room) = self.room.take() {
-            room.pod.destroy().await;
-        }
-        self.shared.runtime.forget(self.uid());
+        self.give_room_up().await;
         let Some(reporter) = self.reporter.take() else { return };
         if self.ending == Some(Ending::Shutdown) {
             reporter.abort();
@@ -323,8 +324,9 @@ impl Worker {
         match self.try_make_room().await {
             Ok(room) => {
                 self.retry = None;
-                for warning in &room.volumes.warnings {
-                    self.tell(Severity::Warning, "NotHonoured", warning.clone());
+                let kind = self.shared.runtime.kind();
+                for warning in room.volumes.warnings.iter().cloned().chain(limits::of(&self.pod, kind)) {
+                    self.tell(Severity::Warning, "NotHonoured", warning);
                 }
                 self.room = Some(room);
                 true
@@ -361,7 +363,7 @@ impl Worker {
         let volumes = match prepared {
             Ok(volumes) => volumes,
             Err(error) => {
-                pod.destroy().await;
+                self.shared.runtime.destroy(self.uid(), pod).await;
                 return Err(("FailedMount", error.to_string()));
             }
         };
@@ -560,9 +562,7 @@ impl Worker {
                     "SandboxChanged",
                     "Pod sandbox changed, it will be killed and re-created.".to_string(),
                 );
-                if let Some(room) = self.room.take() {
-                    room.pod.destroy().await;
-                }
+                self.give_room_up().await;
                 self.helpers.clear();
                 for position in 0..self.containers.len() {
                     if self.containers[position].run().is_some() {

@@ -29,7 +29,10 @@ pub(crate) struct Packet<T> {
 pub(crate) fn pair() -> io::Result<(AsyncChannel, OwnedFd)> {
     let (ours, theirs) = socketpair(AddressFamily::Unix, SockType::SeqPacket, None, SockFlag::SOCK_CLOEXEC)?;
     nix::fcntl::fcntl(&ours, nix::fcntl::FcntlArg::F_SETFL(nix::fcntl::OFlag::O_NONBLOCK))?;
-    Ok((AsyncChannel(AsyncFd::new(ours)?), theirs))
+    // SAFETY: an `OwnedFd` keeps the same descriptor open until it is dropped.
+    #[allow(unsafe_code)]
+    let ours = unsafe { AsyncFd::register(ours) }?;
+    Ok((AsyncChannel(ours), theirs))
 }
 
 /// The node's end; never blocks a thread.

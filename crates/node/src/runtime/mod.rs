@@ -232,22 +232,12 @@ impl Runtime {
         Ok(Made::Init(Box::new(pod)))
     }
 
-    /// The runtime's own record of processes, for a folder that no longer belongs to a pod.
-    pub(crate) fn forget(&self, uid: &str) {
+    /// Ends everything in a pod, waits until it is gone, and forgets it.
+    pub(crate) async fn destroy(&self, uid: &str, pod: Pod) {
+        self.network.forget(pod.address());
+        pod.destroy().await;
         self.records.forget(uid);
     }
-}
-
-/// Whether the running system lets this user listen on a port of the host.
-pub(crate) fn may_listen_on(port: u16) -> bool {
-    if nix::unistd::geteuid().is_root() {
-        return true;
-    }
-    let start = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start")
-        .ok()
-        .and_then(|text| text.trim().parse().ok())
-        .unwrap_or(1024_u16);
-    port >= start
 }
 
 /// Room for a pod's programs.
@@ -304,7 +294,7 @@ impl Pod {
     }
 
     /// Ends everything in the pod and waits until it is gone.
-    pub(crate) async fn destroy(self) {
+    async fn destroy(self) {
         if let Made::Init(pod) = self.made {
             pod.destroy().await;
         }

@@ -1,10 +1,10 @@
 //! Addresses of pods and the ways to reach them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UdpSocket};
 
@@ -21,11 +21,13 @@ pub(crate) const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 244, 0, 1);
 #[derive(Debug, Clone)]
 pub struct Network {
     gateway: Option<Arc<Gateway>>,
+    /// Ports that a pod could not listen on, and where it listens instead.
+    redirects: Arc<RwLock<BTreeMap<SocketAddr, u16>>>,
 }
 
 impl Network {
     pub(super) fn new(gateway: Option<Gateway>) -> Self {
-        Network { gateway: gateway.map(Arc::new) }
+        Network { gateway: gateway.map(Arc::new), redirects: Arc::default() }
     }
 
     pub(super) fn gateway(&self) -> Option<&Gateway> {
@@ -36,7 +38,10 @@ impl Network {
     ///
     /// # Errors
     /// When nothing answers there.
-    pub async fn connect(&self, target: SocketAddr) -> io::Result<TcpStream> {
+    pub async fn connect(&self, mut target: SocketAddr) -> io::Result<TcpStream> {
+        if let Some(port) = self.redirected(target) {
+            target.set_port(port);
+        }
         match &self.gateway {
             Some(gateway) if in_pod_network(target.ip()) => {
                 let socket: OwnedFd = gateway.socket().await?;
@@ -44,6 +49,30 @@ impl Network {
             }
             _ => TcpStream::connect(target).await,
         }
+    }
+
+    fn redirected(&self, target: SocketAddr) -> Option<u16> {
+        let redirects = self.redirects.read().unwrap_or_else(PoisonError::into_inner);
+        redirects.get(&target).copied()
+    }
+
+    /// A port on which an unprivileged pod can listen for `port` of its address; connections to
+    /// `port` go there from now on.
+    pub(crate) fn redirect(&self, address: IpAddr, port: u16) -> u16 {
+        const HIGHER: u16 = 10_000;
+        if may_listen_on(port) {
+            return port;
+        }
+        let instead = port.saturating_add(HIGHER);
+        let mut redirects = self.redirects.write().unwrap_or_else(PoisonError::into_inner);
+        redirects.insert(SocketAddr::new(address, port), instead);
+        instead
+    }
+
+    /// The pod of this address is gone.
+    pub(crate) fn forget(&self, address: IpAddr) {
+        let mut redirects = self.redirects.write().unwrap_or_else(PoisonError::into_inner);
+        redirects.retain(|known, _| known.ip() != address);
     }
 
     /// Whether pods have a network of their own, in which Services must be answered.
@@ -69,6 +98,18 @@ impl Network {
         let gateway = self.gateway.as_ref().ok_or_else(no_network)?;
         UdpSocket::from_std(gateway.bind(address).await?)
     }
+}
+
+/// Whether the running system lets this user listen on a port of the host.
+fn may_listen_on(port: u16) -> bool {
+    if nix::unistd::geteuid().is_root() {
+        return true;
+    }
+    let start = std::fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start")
+        .ok()
+        .and_then(|text| text.trim().parse().ok())
+        .unwrap_or(1024_u16);
+    port >= start
 }
 
 fn no_network() -> io::Error {
