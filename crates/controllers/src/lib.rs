@@ -27,6 +27,7 @@ mod pods;
 mod quantity;
 mod replicaset;
 mod scheduler;
+mod status;
 
 use steersman::Manager;
 

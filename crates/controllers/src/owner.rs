@@ -14,6 +14,15 @@ pub(crate) fn controller_of(meta: &ObjectMeta) -> Option<&OwnerReference> {
     meta.owner_references.as_ref()?.iter().find(|reference| reference.controller == Some(true))
 }
 
+/// The namespace of an object that nobody controls and that stays; an index of those that could be
+/// adopted.
+pub(crate) fn orphaned_in(meta: &ObjectMeta) -> Vec<String> {
+    match controller_of(meta) {
+        None if meta.deletion_timestamp.is_none() => meta.namespace.iter().cloned().collect(),
+        _ => Vec::new(),
+    }
+}
+
 /// A reference that makes `owner` the controller of an object and blocks the owner's foreground
 /// deletion until that object is gone.
 pub(crate) fn controller_reference<K: Resource<DynamicType = ()>>(owner: &K) -> OwnerReference {

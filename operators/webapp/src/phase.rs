@@ -142,7 +142,7 @@ mod tests {
         webapp
     }
 
-    fn deployment(status: Value) -> Deployment {
+    fn deployment(status: &Value) -> Deployment {
         serde_json::from_value(json!({"metadata": {"generation": 5}, "spec": {
             "selector": {}, "template": {}}, "status": status}))
         .expect("a deployment")
@@ -169,7 +169,7 @@ mod tests {
             ("a pod failed", Some(Ready), counts(5, 3, 3, 2), WaitingForPodsReady),
         ];
         for (case, before, seen, expected) in cases {
-            let status = report(&webapp(3, before), &deployment(seen), Timestamp::UNIX_EPOCH);
+            let status = report(&webapp(3, before), &deployment(&seen), Timestamp::UNIX_EPOCH);
             assert_eq!(status.phase, Some(expected), "{case}");
             assert_eq!(status.observed_generation, Some(3));
         }
@@ -183,7 +183,7 @@ mod tests {
     #[test]
     fn conditions_say_whether_it_serves_moves_and_is_well() {
         let at = Timestamp::UNIX_EPOCH;
-        let ready = report(&webapp(3, None), &deployment(counts(5, 3, 3, 3)), at);
+        let ready = report(&webapp(3, None), &deployment(&counts(5, 3, 3, 3)), at);
         assert_eq!(shown(&ready, "Available"), ("True".into(), "MinimumReplicasAvailable".into()));
         assert_eq!(shown(&ready, "Progressing"), ("False".into(), "RolloutComplete".into()));
         assert_eq!(shown(&ready, "Degraded"), ("False".into(), "AsExpected".into()));
@@ -192,7 +192,7 @@ mod tests {
         stuck["conditions"] = json!([
             {"type": "Available", "status": "False"},
             {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "Timed out."}]);
-        let stuck = report(&webapp(3, None), &deployment(stuck), at);
+        let stuck = report(&webapp(3, None), &deployment(&stuck), at);
         assert_eq!(shown(&stuck, "Available"), ("False".into(), "MinimumReplicasUnavailable".into()));
         assert_eq!(shown(&stuck, "Progressing"), ("False".into(), "ProgressDeadlineExceeded".into()));
         assert_eq!(shown(&stuck, "Degraded"), ("True".into(), "ProgressDeadlineExceeded".into()));
@@ -203,7 +203,7 @@ mod tests {
         let mut leaving = webapp(3, Some(Phase::Ready));
         leaving.metadata.deletion_timestamp =
             Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::UNIX_EPOCH));
-        let status = report(&leaving, &deployment(counts(5, 3, 3, 3)), Timestamp::UNIX_EPOCH);
+        let status = report(&leaving, &deployment(&counts(5, 3, 3, 3)), Timestamp::UNIX_EPOCH);
         assert_eq!(status.phase, Some(Phase::Deleting));
     }
 

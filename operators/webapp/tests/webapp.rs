@@ -24,7 +24,8 @@ async fn cluster() -> (Cluster, Running) {
     cluster.create(&crd()).await;
     cluster
         .wait_until::<CustomResourceDefinition>("webapps.example.com", |crd| {
-            let conditions = crd.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
+            let conditions =
+                crd.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
             conditions.iter().any(|condition| condition.type_ == "Established" && condition.status == "True")
         })
         .await;
@@ -32,8 +33,10 @@ async fn cluster() -> (Cluster, Running) {
 }
 
 async fn create(cluster: &Cluster, name: &str, spec: Value) -> WebApp {
-    cluster.create_json(json!({"apiVersion": "example.com/v1", "kind": "WebApp",
-        "metadata": {"name": name, "namespace": "default"}, "spec": spec})).await
+    cluster
+        .create_json(json!({"apiVersion": "example.com/v1", "kind": "WebApp",
+        "metadata": {"name": name, "namespace": "default"}, "spec": spec}))
+        .await
 }
 
 fn is_ready(webapp: &WebApp) -> bool {
@@ -76,9 +79,9 @@ async fn a_webapp_gets_a_deployment_and_a_service_and_becomes_ready() {
         .wait_for("an event that it is ready", || async {
             let events = cluster.list::<Event>().await;
             let about = |event: &Event| event.regarding.as_ref().and_then(|subject| subject.kind.clone());
-            events
-                .into_iter()
-                .find(|event| about(event).as_deref() == Some("WebApp") && event.reason.as_deref() == Some("Ready"))
+            events.into_iter().find(|event| {
+                about(event).as_deref() == Some("WebApp") && event.reason.as_deref() == Some("Ready")
+            })
         })
         .await;
 }
@@ -126,7 +129,8 @@ async fn scaling_goes_through_its_phase_and_back_to_ready() {
     let webapps: Api<WebApp> = Api::namespaced(cluster.client(), "default");
     let scale = json!({"spec": {"replicas": 3}});
     webapps.patch_scale("web", &PatchParams::default(), &Patch::Merge(&scale)).await.expect("scaled");
-    let scaling = |webapp: &WebApp| webapp.status.as_ref().and_then(|status| status.phase) == Some(Phase::Scaling);
+    let scaling =
+        |webapp: &WebApp| webapp.status.as_ref().and_then(|status| status.phase) == Some(Phase::Scaling);
     cluster.wait_until::<WebApp>("web", scaling).await;
     cluster.wait_until::<WebApp>("web", is_ready).await;
     let scale = webapps.get_scale("web").await.expect("a scale");
@@ -265,7 +269,8 @@ async fn conflicts_errors_and_lost_watches_only_cost_time() {
     cluster.patch::<WebApp>("web", json!({"spec": {"image": "v2"}})).await;
     cluster.wait_until::<WebApp>("web", is_ready).await;
     let deployment = cluster.get::<Deployment>("web").await.expect("a Deployment");
-    let image = deployment.spec.and_then(|spec| spec.template.spec).and_then(|pod| pod.containers[0].image.clone());
+    let image =
+        deployment.spec.and_then(|spec| spec.template.spec).and_then(|pod| pod.containers[0].image.clone());
     assert_eq!(image.as_deref(), Some("v2"));
 }
 

@@ -15,9 +15,10 @@ mod plan_tests;
 mod status;
 mod template;
 
-use crate::owner::{Claim, claim, controller_of, controller_reference};
+use crate::owner::{Claim, claim, controller_of, controller_reference, orphaned_in};
 use crate::pods::is_terminal;
 use crate::replicaset::is_namespace_terminating;
+use crate::status::report;
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentStatus, ReplicaSet};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::Patch;
@@ -30,6 +31,9 @@ use std::time::Duration;
 use steersman::cache::Cache;
 use steersman::{Context, Controller, Error, EventType, Key, Outcome, Reconciler};
 
+/// The index of ReplicaSets that nobody controls, by namespace.
+const ORPHANS: &str = "orphaned-replicasets";
+
 /// Rolls Deployments out.
 #[derive(Debug)]
 pub(crate) struct Deployments;
@@ -39,6 +43,7 @@ pub(crate) fn controller() -> Controller<Deployments> {
     Controller::new("deployment-controller", Deployments)
         .owns::<ReplicaSet>()
         .watches::<ReplicaSet>(adopters)
+        .index::<ReplicaSet>(ORPHANS, |set| orphaned_in(&set.metadata))
         .reads::<Pod>()
         .concurrency(8)
 }
@@ -85,7 +90,7 @@ impl Reconciler for Deployments {
             }
         }
         show_revision(&deployment, plan.revision, cx).await?;
-        cx.apply_status(&plan.status).await?;
+        report(&plan.status, cx).await?;
         Ok(match plan.check_after {
             Some(left) => {
                 let left = Duration::try_from(left).unwrap_or_default();
@@ -118,9 +123,7 @@ async fn claim_sets(
 ) -> Result<Vec<Arc<ReplicaSet>>, Error> {
     let cache = cx.cache::<ReplicaSet>();
     let mut candidates = cache.owned_by(&deployment.uid().unwrap_or_default());
-    candidates.extend(cache.list_where(&deployment.namespace().unwrap_or_default(), |header| {
-        !header.deleting && !header.owners().iter().any(|owner| owner.controller == Some(true))
-    }));
+    candidates.extend(cache.by_index(ORPHANS, &deployment.namespace().unwrap_or_default()));
     let mut sets = Vec::new();
     for set in candidates {
         match claim(&deployment.metadata, selector, &set.metadata) {
@@ -225,7 +228,7 @@ async fn create(deployment: &Deployment, set: &ReplicaSet, cx: &Context) -> Resu
             let note = format!("Failed to create new replica set \"{}\": {error}", set.name_any());
             cx.event(EventType::Warning, "ReplicaSetCreateError", note.clone());
             let status = status::creation_failed(deployment, &note, now(cx));
-            cx.apply_status(&status).await?;
+            report(&status, cx).await?;
             Err(error)
         }
     }
@@ -254,7 +257,7 @@ async fn resolve_collision(deployment: &Deployment, set: &ReplicaSet, cx: &Conte
     }
     let mut status: DeploymentStatus = deployment.status.clone().unwrap_or_default();
     status.collision_count = Some(status.collision_count.unwrap_or(0) + 1);
-    cx.apply_status(&status).await?;
+    report(&status, cx).await?;
     Ok(Done::Collision)
 }
 

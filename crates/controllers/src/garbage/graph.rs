@@ -55,9 +55,8 @@ impl Graph {
     /// Takes in the state of an object; returns the uids that should be looked at.
     pub(super) fn observe(&mut self, uid: &Uid, node: Node) -> Vec<Uid> {
         let mut look = Vec::new();
-        let before = self.nodes.insert(uid.clone(), node.clone());
-        let before_owners = before.map(|before| before.owners).unwrap_or_default();
-        for owner in &before_owners {
+        let before = self.nodes.remove(uid).map(|before| before.owners).unwrap_or_default();
+        for owner in &before {
             if !node.owners.iter().any(|now| now.uid == owner.uid) {
                 self.unlink(&owner.uid, uid);
             }
@@ -69,6 +68,7 @@ impl Graph {
         for owner in &node.owners {
             self.dependents.entry(owner.uid.as_str().into()).or_default().insert(uid.clone());
         }
+        self.nodes.insert(uid.clone(), node);
         if self.task(uid).is_some() {
             look.push(uid.clone());
         }

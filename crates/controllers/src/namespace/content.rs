@@ -4,6 +4,7 @@
 //! kinds the server has, custom ones included; then the namespace is finalized.
 
 use crate::kinds::{Kind, Kinds};
+use crate::status::report;
 use futures::StreamExt;
 use k8s_openapi::api::core::v1::{Namespace, NamespaceCondition, NamespaceStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -56,7 +57,7 @@ impl Reconciler for NamespaceContent {
                 left.add(remaining?);
             }
             if !left.is_empty() {
-                cx.apply_status(&status(&namespace, &left, cx)).await?;
+                report(&status(&namespace, &left, cx), cx).await?;
                 return Ok(Outcome::RequeueAfter(self.wait(cx.key()), "content remains"));
             }
         }

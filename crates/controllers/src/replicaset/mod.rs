@@ -2,7 +2,8 @@
 
 mod plan;
 
-use crate::owner::{controller_of, controller_reference};
+use crate::owner::{controller_of, controller_reference, orphaned_in};
+use crate::status::report;
 use futures::future::join_all;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::Pod;
@@ -16,6 +17,12 @@ use std::time::Duration;
 use steersman::cache::Cache;
 use steersman::{Context, Controller, Error, EventType, Key, Outcome, Reconciler};
 
+/// The index of pods that nobody controls, by namespace.
+const ORPHANS: &str = "orphaned-pods";
+
+/// Most pods created or deleted at the same time.
+const SIDE_BY_SIDE: usize = 64;
+
 /// Keeps the pods of ReplicaSets at their number.
 #[derive(Debug)]
 pub(crate) struct ReplicaSets;
@@ -25,6 +32,7 @@ pub(crate) fn controller() -> Controller<ReplicaSets> {
     Controller::new("replicaset-controller", ReplicaSets)
         .owns::<Pod>()
         .watches::<Pod>(adopters)
+        .index::<Pod>(ORPHANS, |pod| orphaned_in(&pod.metadata))
         .concurrency(8)
 }
 
@@ -69,7 +77,7 @@ impl Reconciler for ReplicaSets {
         let sorted: Sorted = plan::sort(&set, &selector, candidates(&set, cx));
         let said = failure.as_ref().map(ToString::to_string);
         let (status, next) = plan::report(&set, &sorted, said.as_deref(), cx.now());
-        cx.apply_status(&status).await?;
+        report(&status, cx).await?;
         match (failure, next) {
             (Some(error), _) => Err(error),
             (None, _) if more => Ok(Outcome::Requeue("more pods than one burst")),
@@ -86,9 +94,7 @@ impl Reconciler for ReplicaSets {
 fn candidates(set: &ReplicaSet, cx: &Context) -> Vec<Arc<Pod>> {
     let pods = cx.cache::<Pod>();
     let mut found = pods.owned_by(&set.uid().unwrap_or_default());
-    let orphans = pods.list_where(&set.namespace().unwrap_or_default(), |header| {
-        !header.deleting && !header.owners().iter().any(|owner| owner.controller == Some(true))
-    });
+    let orphans = pods.by_index(ORPHANS, &set.namespace().unwrap_or_default());
     found.extend(orphans);
     found
 }
@@ -98,21 +104,29 @@ async fn act(set: &ReplicaSet, action: Action, cx: &Context) -> Result<(), Error
         Action::Adopt(pod) => adopt(set, &pod, cx).await,
         Action::Release(pod) => release(set, &pod, cx).await,
         Action::Create(count) => create(set, count, cx).await,
-        Action::Delete(pod) => {
-            let deleted = cx.delete(&*pod).await;
-            match &deleted {
-                Ok(()) => cx.event(
-                    EventType::Normal,
-                    "SuccessfulDelete",
-                    format!("Deleted pod: {}", pod.name_any()),
-                ),
+        Action::Delete(pods) => delete(&pods, cx).await,
+    }
+}
+
+/// Deletes pods side by side; the first failure is told after all have been tried.
+async fn delete(pods: &[Arc<Pod>], cx: &Context) -> Result<(), Error> {
+    let mut failure = None;
+    for batch in pods.chunks(SIDE_BY_SIDE) {
+        let deleted = join_all(batch.iter().map(|pod| cx.delete(&**pod))).await;
+        for (pod, deleted) in batch.iter().zip(deleted) {
+            match deleted {
+                Ok(()) => {
+                    let note = format!("Deleted pod: {}", pod.name_any());
+                    cx.event(EventType::Normal, "SuccessfulDelete", note);
+                }
                 Err(error) => {
                     cx.event(EventType::Warning, "FailedDelete", format!("Error deleting: {error}"));
+                    failure.get_or_insert(error);
                 }
             }
-            deleted
         }
     }
+    failure.map_or(Ok(()), Err)
 }
 
 /// Creates pods, one at first and twice as many each time it goes well: when the first is
@@ -122,7 +136,7 @@ async fn create(set: &ReplicaSet, count: usize, cx: &Context) -> Result<(), Erro
     let mut left = count;
     let mut batch = 1;
     while left > 0 {
-        let now = batch.min(left);
+        let now = batch.min(left).min(SIDE_BY_SIDE);
         let results = join_all((0..now).map(|_| cx.create(&pod))).await;
         for result in results {
             match result {

@@ -23,8 +23,8 @@ pub(super) enum Action {
     Release(Arc<Pod>),
     /// Create this many pods from the template.
     Create(usize),
-    /// Delete a pod that is one too many.
-    Delete(Arc<Pod>),
+    /// Delete pods that are too many.
+    Delete(Vec<Arc<Pod>>),
 }
 
 /// The pods of a ReplicaSet, sorted out.
@@ -72,15 +72,18 @@ pub(super) fn plan(set: &ReplicaSet, sorted: &Sorted) -> Vec<Action> {
         actions.push(Action::Create((wanted - have).min(BURST)));
     } else if have > wanted {
         let surplus = (have - wanted).min(BURST);
-        actions.extend(least_useful(&sorted.active, surplus).into_iter().map(Action::Delete));
+        actions.push(Action::Delete(least_useful(&sorted.active, surplus)));
     }
     actions
 }
 
 /// Whether a plan was cut to the size of a burst, so that another must follow.
 pub(super) fn is_burst(actions: &[Action]) -> bool {
-    let deletions = actions.iter().filter(|action| matches!(action, Action::Delete(_))).count();
-    deletions >= BURST || actions.contains(&Action::Create(BURST))
+    actions.iter().any(|action| match action {
+        Action::Create(count) => *count >= BURST,
+        Action::Delete(pods) => pods.len() >= BURST,
+        Action::Adopt(_) | Action::Release(_) => false,
+    })
 }
 
 /// The size a ReplicaSet should have.
@@ -228,7 +231,9 @@ mod tests {
             Action::Adopt(pod) => format!("adopt {}", pod.name_any()),
             Action::Release(pod) => format!("release {}", pod.name_any()),
             Action::Create(count) => format!("create {count}"),
-            Action::Delete(pod) => format!("delete {}", pod.name_any()),
+            Action::Delete(pods) => {
+                format!("delete {}", pods.iter().map(|pod| pod.name_any()).collect::<Vec<_>>().join(" "))
+            }
         };
         actions.iter().map(show).collect()
     }
@@ -245,7 +250,7 @@ mod tests {
             let set = set(replicas);
             assert_eq!(names(&plan(&set, &sorted(&set, pods.clone()))), expected, "{replicas}");
         }
-        assert_eq!(plan(&set(0), &sorted(&set(0), pods)).len(), 3);
+        assert_eq!(names(&plan(&set(0), &sorted(&set(0), pods))), ["delete a b c"]);
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! The scheduler: gives every pod a node.
 //!
-//! One pod at a time: what the pods before it took is in the ledger before the next one is looked
-//! at, so that two pods never share room that is there only once. A pod that fits nowhere says so
+//! Decisions are made one at a time: what a pod takes is in the ledger before the next one is
+//! looked at, so that two pods never share room that is there only once. Bindings then go out side
+//! by side. A pod that fits nowhere says so
 //! in its `PodScheduled` condition and in an event, and is looked at again when a node changes or
 //! a pod frees its room.
 
 mod fit;
 
 use crate::pods::{condition, is_terminal, node_name};
+use crate::status::report;
 use fit::{Decision, Ledger, decide};
 use k8s_openapi::api::core::v1::{Binding, Node, ObjectReference, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -52,7 +54,7 @@ pub(crate) fn controller() -> Controller<Scheduler> {
             let frees = is_terminal(pod) || pod.metadata.deletion_timestamp.is_some();
             if frees && node_name(pod).is_some() { waiting(cache) } else { vec![] }
         })
-        .concurrency(1)
+        .concurrency(16)
 }
 
 /// Whether a pod waits for us to give it a node.
@@ -70,80 +72,101 @@ impl Reconciler for Scheduler {
     type Object = Pod;
 
     async fn reconcile(&self, pod: Arc<Pod>, cx: &Context) -> Result<Outcome, Error> {
-        let decision = {
-            let mut state = self.state();
-            let uid = pod.uid().unwrap_or_default();
-            if node_name(&pod).is_none() && state.assumed.get(cx.key()) == Some(&uid) {
-                return Ok(Outcome::Done);
+        match self.decide(&pod, cx) {
+            None => Ok(Outcome::Done),
+            Some(Decision::Bind(node)) => {
+                let bound = bind(&pod, &node, cx).await;
+                if !matches!(bound, Ok(Bound::Yes)) {
+                    self.take_back(cx.key());
+                }
+                bound.map(|_| Outcome::Done)
             }
-            state.assumed.remove(cx.key());
-            let ledger = state.ledger.get_or_insert_with(|| {
-                let mut ledger = Ledger::default();
-                cx.cache::<Pod>().list().iter().for_each(|pod| ledger.record(&Key::of(&**pod), pod));
-                ledger
-            });
-            ledger.record(cx.key(), &pod);
-            if !waits(&pod) {
-                return Ok(Outcome::Done);
-            }
-            decide(&pod, &cx.cache::<Node>().list(), ledger)
-        };
-        match decision {
-            Decision::Bind(node) => self.bind(&pod, &node, cx).await,
-            Decision::Wait(reason) => postpone(&pod, &reason, cx).await,
+            Some(Decision::Wait(reason)) => postpone(&pod, &reason, cx).await,
         }
     }
 
     async fn gone(&self, key: &Key, _: &Context) -> Result<(), Error> {
-        let mut state = self.state();
-        state.assumed.remove(key);
-        if let Some(ledger) = state.ledger.as_mut() {
-            ledger.forget(key);
-        }
+        self.take_back(key);
         Ok(())
     }
 }
 
 impl Scheduler {
-    async fn bind(&self, pod: &Pod, node: &str, cx: &Context) -> Result<Outcome, Error> {
-        let namespace = pod.namespace().unwrap_or_default();
-        let binding = Binding {
-            metadata: ObjectMeta {
-                name: Some(pod.name_any()),
-                namespace: Some(namespace.clone()),
-                uid: pod.uid(),
-                ..ObjectMeta::default()
-            },
-            target: ObjectReference {
-                api_version: Some("v1".into()),
-                kind: Some("Node".into()),
-                name: Some(node.into()),
-                ..ObjectReference::default()
-            },
-        };
-        let pods: Api<Pod> = Api::namespaced(cx.client().clone(), &namespace);
-        let bound: Result<Value, kube::Error> =
-            pods.create_subresource("binding", &pod.name_any(), &PostParams::default(), &binding).await;
-        match bound {
-            Ok(_) => {
-                let mut state = self.state();
-                state.assumed.insert(cx.key().clone(), pod.uid().unwrap_or_default());
-                if let Some(ledger) = state.ledger.as_mut() {
-                    ledger.assign(cx.key(), pod, node);
-                }
-                drop(state);
-                let note = format!("Successfully assigned {} to {node}", cx.key());
-                cx.event(EventType::Normal, "Scheduled", note);
-                Ok(Outcome::Done)
-            }
-            // Gone, or bound by somebody else: the watch will tell.
-            Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => Ok(Outcome::Done),
-            Err(error) => Err(Error::from(error).context(format!("binding pod {} to {node}", cx.key()))),
+    /// Decides where a pod goes and takes its room there at once, so that bindings can be under
+    /// way side by side. None when there is nothing to decide.
+    fn decide(&self, pod: &Pod, cx: &Context) -> Option<Decision> {
+        let mut state = self.state();
+        let uid = pod.uid().unwrap_or_default();
+        if node_name(pod).is_none() && state.assumed.get(cx.key()) == Some(&uid) {
+            return None;
+        }
+        state.assumed.remove(cx.key());
+        let State { ledger, assumed } = &mut *state;
+        let ledger = ledger.get_or_insert_with(|| {
+            let mut ledger = Ledger::default();
+            cx.cache::<Pod>().list().iter().for_each(|pod| ledger.record(&Key::of(&**pod), pod));
+            ledger
+        });
+        ledger.record(cx.key(), pod);
+        if !waits(pod) {
+            return None;
+        }
+        let decision = decide(pod, &cx.cache::<Node>().list(), ledger);
+        if let Decision::Bind(node) = &decision {
+            ledger.assign(cx.key(), pod, node);
+            assumed.insert(cx.key().clone(), uid);
+        }
+        Some(decision)
+    }
+
+    /// Gives the room back of a pod that was not bound after all.
+    fn take_back(&self, key: &Key) {
+        let mut state = self.state();
+        state.assumed.remove(key);
+        if let Some(ledger) = state.ledger.as_mut() {
+            ledger.forget(key);
         }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What became of a binding.
+enum Bound {
+    Yes,
+    /// The pod is gone, or somebody else bound it: the watch will tell.
+    Otherwise,
+}
+
+async fn bind(pod: &Pod, node: &str, cx: &Context) -> Result<Bound, Error> {
+    let namespace = pod.namespace().unwrap_or_default();
+    let binding = Binding {
+        metadata: ObjectMeta {
+            name: Some(pod.name_any()),
+            namespace: Some(namespace.clone()),
+            uid: pod.uid(),
+            ..ObjectMeta::default()
+        },
+        target: ObjectReference {
+            api_version: Some("v1".into()),
+            kind: Some("Node".into()),
+            name: Some(node.into()),
+            ..ObjectReference::default()
+        },
+    };
+    let pods: Api<Pod> = Api::namespaced(cx.client().clone(), &namespace);
+    let bound: Result<Value, kube::Error> =
+        pods.create_subresource("binding", &pod.name_any(), &PostParams::default(), &binding).await;
+    match bound {
+        Ok(_) => {
+            let note = format!("Successfully assigned {} to {node}", cx.key());
+            cx.event(EventType::Normal, "Scheduled", note);
+            Ok(Bound::Yes)
+        }
+        Err(kube::Error::Api(status)) if status.code == 404 || status.code == 409 => Ok(Bound::Otherwise),
+        Err(error) => Err(Error::from(error).context(format!("binding pod {} to {node}", cx.key()))),
     }
 }
 
@@ -159,15 +182,15 @@ async fn postpone(pod: &Pod, reason: &str, cx: &Context) -> Result<Outcome, Erro
     let since =
         since.and_then(|before| before.last_transition_time.as_ref()).map_or_else(|| cx.now(), |t| t.0);
     let second = since.round(jiff::Unit::Second).unwrap_or(since);
-    cx.apply_status(&json!({"conditions": [{
+    let status = json!({"conditions": [{
         "type": "PodScheduled",
         "status": "False",
         "reason": "Unschedulable",
         "message": reason,
         "lastProbeTime": null,
         "lastTransitionTime": second,
-    }]}))
-    .await?;
+    }]});
+    report(&status, cx).await?;
     cx.event(EventType::Warning, "FailedScheduling", reason);
     Ok(Outcome::Done)
 }
