@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::crd::crd;
 pub use self::duration::{DurationError, DurationText};
+pub(crate) use self::status::time;
 pub use self::status::{AttemptStatus, ObservatoryStatus, Phase, TaskStatus};
 pub use self::task::{Backoff, EnvVar, ImagePullPolicy, Resources, Retry, RetryPolicy, TaskSpec};
 
