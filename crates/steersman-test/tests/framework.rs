@@ -614,17 +614,16 @@ async fn a_status_is_applied_and_an_unchanged_one_is_not_sent() {
     impl Reconciler for Reporter {
         type Object = Deployment;
         async fn reconcile(&self, object: Arc<Deployment>, cx: &Context) -> Result<Outcome, Error> {
-            let mut conditions: Vec<DeploymentCondition> = Vec::new();
-            conditions.push(DeploymentCondition {
+            let available = DeploymentCondition {
                 type_: "Available".to_owned(),
                 status: "True".to_owned(),
                 reason: Some("Test".to_owned()),
                 ..DeploymentCondition::default()
-            });
+            };
             let status = DeploymentStatus {
                 observed_generation: object.metadata.generation,
                 replicas: object.spec.as_ref().and_then(|spec| spec.replicas),
-                conditions: Some(conditions),
+                conditions: Some(vec![available]),
                 ..DeploymentStatus::default()
             };
             cx.apply_status(&status).await?;
