@@ -175,8 +175,10 @@ async fn accept(
     object["status"] = status;
     if is_established(&object) && !is_established(definition) {
         let served = engine.served.load();
-        let mut established: Vec<Value> =
-            all.iter().filter(|other| is_established(other)).map(|other| (*other).clone()).collect();
+        // As the store has them now: others may have been established earlier in this round.
+        let snapshot = engine.store.list(STORAGE, None);
+        let others = snapshot.iter().map(|stored| view::tree(stored)).filter(|other| other.name() != object.name());
+        let mut established: Vec<Value> = others.filter(is_established).collect();
         established.push(object.clone());
         let mut shapes: HashMap<Arc<str>, Shape> = HashMap::new();
         for (name, shape) in &served.shapes {

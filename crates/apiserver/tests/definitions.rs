@@ -3,6 +3,10 @@
 mod support;
 
 use serde_json::{Value, json};
+use steersman_apiserver::{
+    Options,
+    store::{Store, StoreOptions},
+};
 use support::{Client, World};
 
 const DEFINITIONS: &str = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions";
@@ -30,7 +34,9 @@ fn widget(name: &str, spec: &Value) -> Value {
 async fn established(client: &Client, definition: &Value) {
     let made = client.post(DEFINITIONS, definition).await.ok(201);
     let version = made["metadata"]["resourceVersion"].as_str().expect("a version").to_owned();
-    let mut watch = client.watch(&format!("{DEFINITIONS}?watch=true&resourceVersion={version}")).await;
+    let name = definition["metadata"]["name"].as_str().expect("a name");
+    let path = format!("{DEFINITIONS}?watch=true&resourceVersion={version}&fieldSelector=metadata.name%3D{name}");
+    let mut watch = client.watch(&path).await;
     loop {
         let event = watch.next().await.expect("an event");
         let conditions = event["object"]["status"]["conditions"].as_array().cloned().unwrap_or_default();
@@ -148,4 +154,29 @@ async fn a_definition_takes_its_objects_with_it() {
     }
     client.get(&format!("{DEFINITIONS}/widgets.example.com")).await.failure(404, "NotFound");
     client.get(WIDGETS).await.failure(404, "NotFound");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn types_that_come_at_once_are_served_from_the_moment_they_say_so() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let store = Store::sqlite(&folder.path().join("state.db"), StoreOptions::default()).expect("a store");
+    let world = World::on(store, Options::default()).await;
+    let mut tasks = tokio::task::JoinSet::new();
+    for number in 0..20 {
+        let client = world.client.clone();
+        tasks.spawn(async move {
+            let mut definition = definition(&json!({}));
+            definition["metadata"]["name"] = format!("kinds{number}.example.com").into();
+            definition["spec"]["names"] =
+                json!({"plural": format!("kinds{number}"), "kind": format!("Kind{number}")});
+            established(&client, &definition).await;
+            for _ in 0..20 {
+                client.get(&format!("/apis/example.com/v1/kinds{number}")).await.ok(200);
+                tokio::task::yield_now().await;
+            }
+        });
+    }
+    while let Some(result) = tasks.join_next().await {
+        result.expect("served");
+    }
 }

@@ -33,11 +33,14 @@ impl World {
     }
 
     pub(crate) async fn with(options: Options) -> World {
+        Self::on(Store::memory(StoreOptions::default()), options).await
+    }
+
+    pub(crate) async fn on(store: Store, options: Options) -> World {
         let seconds = Arc::new(AtomicI64::new(1_800_000_000));
         let now = Arc::clone(&seconds);
         let clock =
             Arc::new(move || jiff::Timestamp::from_second(now.load(Ordering::Relaxed)).expect("a time"));
-        let store = Store::memory(StoreOptions::default());
         let server = Server::open(store, Options { clock, ..options }).await.expect("opened");
         let client = Client { service: server.service(User::admin()), agent: "test" };
         World { server, client, seconds }
