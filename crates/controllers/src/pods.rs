@@ -179,7 +179,7 @@ mod tests {
             .expect("statuses");
         }
         let old = ready_at("zzz-old", "2026-01-01T00:00:00Z");
-        let mut pods = vec![old, restarted, young, cheap, unready, pending, unbound];
+        let mut pods = [old, restarted, young, cheap, unready, pending, unbound];
         pods.sort_by(|a, b| deletion_order(a, b, |_| 0));
         let names: Vec<_> = pods.iter().map(|pod| pod.name_any()).collect();
         assert_eq!(names, ["unbound", "pending", "unready", "cheap", "young", "restarted", "zzz-old"]);

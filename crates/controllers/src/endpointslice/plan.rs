@@ -354,7 +354,7 @@ mod tests {
     use super::*;
     use serde_json::{Value, json};
 
-    fn service(spec: Value) -> Service {
+    fn service(spec: &Value) -> Service {
         serde_json::from_value(json!({
             "metadata": {"name": "web", "namespace": "n", "uid": "svc", "labels": {"team": "a"}}, "spec": spec
         }))
@@ -362,7 +362,7 @@ mod tests {
     }
 
     fn plain() -> Service {
-        service(json!({"clusterIP": "10.96.0.5", "ipFamilies": ["IPv4"], "selector": {"app": "web"},
+        service(&json!({"clusterIP": "10.96.0.5", "ipFamilies": ["IPv4"], "selector": {"app": "web"},
             "ports": [{"port": 80, "targetPort": 8080}]}))
     }
 
@@ -452,7 +452,7 @@ mod tests {
 
     #[test]
     fn a_named_port_may_be_another_number_in_every_pod() {
-        let service = service(json!({"clusterIP": "None", "ipFamilies": ["IPv4"],
+        let service = service(&json!({"clusterIP": "None", "ipFamilies": ["IPv4"],
             "ports": [{"name": "http", "port": 80, "targetPort": "web"}]}));
         let port = |number: i32| {
             move |pod: &mut Value| {
@@ -505,7 +505,7 @@ mod tests {
     #[test]
     fn services_without_a_selector_are_somebody_elses_business() {
         assert!(is_ours(&plain()));
-        assert!(!is_ours(&service(json!({"ports": [{"port": 80}]}))));
-        assert!(!is_ours(&service(json!({"type": "ExternalName", "selector": {"a": "b"}}))));
+        assert!(!is_ours(&service(&json!({"ports": [{"port": 80}]}))));
+        assert!(!is_ours(&service(&json!({"type": "ExternalName", "selector": {"a": "b"}}))));
     }
 }

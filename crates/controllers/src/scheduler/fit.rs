@@ -272,7 +272,7 @@ mod tests {
         Arc::new(serde_json::from_value(value).expect("a node"))
     }
 
-    fn pod(spec: Value) -> Pod {
+    fn pod(spec: &Value) -> Pod {
         let mut value = json!({"metadata": {"name": "p"}, "spec": {"containers": [{"name": "c"}]}});
         if let (Some(target), Some(fields)) = (value["spec"].as_object_mut(), spec.as_object()) {
             target.extend(fields.clone());
@@ -284,7 +284,7 @@ mod tests {
         json!({"containers": [{"name": "c", "resources": {"requests": {"cpu": amount}}}]})
     }
 
-    fn on(node: &str, spec: Value) -> Arc<Pod> {
+    fn on(node: &str, spec: &Value) -> Arc<Pod> {
         let mut pod = pod(spec);
         pod.spec.get_or_insert_default().node_name = Some(node.into());
         Arc::new(pod)
@@ -308,14 +308,14 @@ mod tests {
     #[test]
     fn a_plain_pod_goes_to_the_only_node() {
         assert_eq!(
-            decide(&pod(json!({})), &[node("a", |_| {})], &Ledger::default()),
+            decide(&pod(&json!({})), &[node("a", |_| {})], &Ledger::default()),
             Decision::Bind("a".into())
         );
     }
 
     #[test]
     fn without_nodes_a_pod_waits_and_says_so() {
-        assert_eq!(reason(&pod(json!({})), &[], &[]), "no nodes available to schedule pods");
+        assert_eq!(reason(&pod(&json!({})), &[], &[]), "no nodes available to schedule pods");
     }
 
     #[test]
@@ -335,7 +335,7 @@ mod tests {
             (affinity(json!([])), false),
         ];
         for (spec, fits) in cases {
-            let found = reason(&pod(spec.clone()), &nodes, &[]);
+            let found = reason(&pod(&spec), &nodes, &[]);
             let expected = if fits {
                 "bound to a"
             } else {
@@ -352,16 +352,16 @@ mod tests {
                 {"key": "soft", "effect": "PreferNoSchedule"}]);
         })];
         let expected = "0/1 nodes are available: 1 node(s) had untolerated taint(s) {dedicated: db}.";
-        assert_eq!(reason(&pod(json!({})), &tainted, &[]), expected);
+        assert_eq!(reason(&pod(&json!({})), &tainted, &[]), expected);
         for toleration in [
             json!({"operator": "Exists"}),
             json!({"key": "dedicated", "operator": "Exists"}),
             json!({"key": "dedicated", "value": "db", "effect": "NoSchedule"}),
         ] {
-            let pod = pod(json!({"tolerations": [toleration]}));
+            let pod = pod(&json!({"tolerations": [toleration]}));
             assert_eq!(reason(&pod, &tainted, &[]), "bound to a");
         }
-        let wrong = pod(json!({"tolerations": [{"key": "dedicated", "value": "web"}]}));
+        let wrong = pod(&json!({"tolerations": [{"key": "dedicated", "value": "web"}]}));
         assert_eq!(reason(&wrong, &tainted, &[]), expected);
     }
 
@@ -369,22 +369,22 @@ mod tests {
     fn a_cordoned_node_takes_no_pods() {
         let cordoned = [node("a", |node| node["spec"]["unschedulable"] = true.into())];
         let expected = "0/1 nodes are available: 1 node(s) were unschedulable.";
-        assert_eq!(reason(&pod(json!({})), &cordoned, &[]), expected);
+        assert_eq!(reason(&pod(&json!({})), &cordoned, &[]), expected);
     }
 
     #[test]
     fn pods_fit_within_what_the_node_has_left() {
         let nodes = [node("a", |_| {})];
-        assert_eq!(reason(&pod(cpu("2")), &nodes, &[]), "bound to a");
-        let full = [on("a", cpu("1500m"))];
+        assert_eq!(reason(&pod(&cpu("2")), &nodes, &[]), "bound to a");
+        let full = [on("a", &cpu("1500m"))];
         let expected = "0/1 nodes are available: 1 Insufficient cpu.";
-        assert_eq!(reason(&pod(cpu("501m")), &nodes, &full), expected);
-        assert_eq!(reason(&pod(cpu("500m")), &nodes, &full), "bound to a");
-        let crowd = [on("a", json!({})), on("a", json!({})), on("a", json!({}))];
-        assert_eq!(reason(&pod(json!({})), &nodes, &crowd), "0/1 nodes are available: 1 Too many pods.");
-        let limits = pod(json!({"containers": [{"name": "c", "resources": {"limits": {"memory": "2Gi"}}}]}));
+        assert_eq!(reason(&pod(&cpu("501m")), &nodes, &full), expected);
+        assert_eq!(reason(&pod(&cpu("500m")), &nodes, &full), "bound to a");
+        let crowd = [on("a", &json!({})), on("a", &json!({})), on("a", &json!({}))];
+        assert_eq!(reason(&pod(&json!({})), &nodes, &crowd), "0/1 nodes are available: 1 Too many pods.");
+        let limits = pod(&json!({"containers": [{"name": "c", "resources": {"limits": {"memory": "2Gi"}}}]}));
         assert_eq!(reason(&limits, &nodes, &[]), "0/1 nodes are available: 1 Insufficient memory.");
-        let gpu = pod(json!({"containers": [{"name": "c", "resources": {"limits": {"x.io/gpu": "1"}}}]}));
+        let gpu = pod(&json!({"containers": [{"name": "c", "resources": {"limits": {"x.io/gpu": "1"}}}]}));
         assert_eq!(reason(&gpu, &nodes, &[]), "0/1 nodes are available: 1 Insufficient x.io/gpu.");
     }
 
@@ -393,13 +393,13 @@ mod tests {
         let spec = json!({"initContainers": [
             {"name": "x", "resources": {"requests": {"cpu": "2"}}},
             {"name": "y", "resources": {"requests": {"cpu": "1"}}}]});
-        assert_eq!(reason(&pod(spec), &[node("a", |_| {})], &[]), "bound to a");
+        assert_eq!(reason(&pod(&spec), &[node("a", |_| {})], &[]), "bound to a");
     }
 
     #[test]
     fn pods_spread_over_equal_nodes() {
         let nodes = [node("a", |_| {}), node("b", |_| {})];
-        assert_eq!(reason(&pod(json!({})), &nodes, &[on("a", json!({}))]), "bound to b");
+        assert_eq!(reason(&pod(&json!({})), &nodes, &[on("a", &json!({}))]), "bound to b");
     }
 
     #[test]
@@ -409,7 +409,7 @@ mod tests {
             node("b", |node| node["metadata"]["labels"] = json!({})),
             node("c", |node| node["metadata"]["labels"] = json!({})),
         ];
-        let found = reason(&pod(json!({"nodeSelector": {"disk": "ssd"}})), &nodes, &[]);
+        let found = reason(&pod(&json!({"nodeSelector": {"disk": "ssd"}})), &nodes, &[]);
         assert_eq!(
             found,
             "0/3 nodes are available: 2 node(s) didn't match Pod's node affinity/selector, \
@@ -421,15 +421,15 @@ mod tests {
     fn the_ledger_gives_back_what_a_pod_took() {
         let mut ledger = Ledger::default();
         let key = Key::new("n", "p");
-        let big = on("a", cpu("2"));
+        let big = on("a", &cpu("2"));
         ledger.record(&key, &big);
         ledger.record(&key, &big);
         let nodes = [node("a", |_| {})];
-        assert!(matches!(decide(&pod(cpu("1")), &nodes, &ledger), Decision::Wait(_)));
+        assert!(matches!(decide(&pod(&cpu("1")), &nodes, &ledger), Decision::Wait(_)));
         let mut finished = (*big).clone();
         finished.status.get_or_insert_default().phase = Some("Succeeded".into());
         ledger.record(&key, &finished);
-        assert_eq!(decide(&pod(cpu("2")), &nodes, &ledger), Decision::Bind("a".into()));
+        assert_eq!(decide(&pod(&cpu("2")), &nodes, &ledger), Decision::Bind("a".into()));
         assert!(ledger.nodes.is_empty());
     }
 }
