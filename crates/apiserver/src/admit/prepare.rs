@@ -7,7 +7,9 @@ use crate::{
     engine::{
         Call, Engine, Side,
         meta::{Meta, empty, object_mut, time_text},
+        view,
     },
+    object::Key,
     status::Failure,
     types::Origin,
 };
@@ -145,19 +147,36 @@ fn storage_version(definition: &Value) -> Value {
 }
 
 fn new_pod(engine: &Engine, call: &Call<'_>, pod: &mut Value) -> Result<(), Failure> {
-    let _ = (engine, call);
+    let name = pod.name().to_owned();
     let spec = object_mut(object_mut(pod).entry("spec").or_insert_with(empty));
     if spec.get("serviceAccountName").and_then(Value::as_str).unwrap_or_default().is_empty() {
         spec.insert("serviceAccountName".into(), "default".into());
     }
     let account = spec.get("serviceAccountName").cloned().unwrap_or_default();
     spec.insert("serviceAccount".into(), account);
-    spec.entry("priority").or_insert_with(|| 0.into());
-    spec.entry("preemptionPolicy").or_insert_with(|| "PreemptLowerPriority".into());
+    let class = spec.get("priorityClassName").and_then(Value::as_str).unwrap_or_default().to_owned();
+    let (priority, preemption) = priority(engine, call, &name, &class)?;
+    spec.insert("priority".into(), priority);
+    spec.entry("preemptionPolicy").or_insert(preemption);
     tolerations(spec);
     let class = quality(pod);
     pod["status"] = json!({"phase": "Pending", "qosClass": class});
     Ok(())
+}
+
+/// How important a pod is, by the class that it names.
+fn priority(engine: &Engine, call: &Call<'_>, pod: &str, class: &str) -> Result<(Value, Value), Failure> {
+    let usual = || Value::from("PreemptLowerPriority");
+    if class.is_empty() {
+        return Ok((0.into(), usual()));
+    }
+    let key = Key::new("scheduling.k8s.io/priorityclasses", "", class);
+    let stored = engine.store.get(&key).ok_or_else(|| {
+        Failure::forbidden(call.resource, pod, &format!("no PriorityClass with name {class} was found"))
+    })?;
+    let class = view::tree(&stored);
+    let preemption = class.get("preemptionPolicy").cloned().unwrap_or_else(usual);
+    Ok((class["value"].clone(), preemption))
 }
 
 /// Pods put up with a node that is lost for five minutes, unless they say otherwise.

@@ -213,6 +213,8 @@ impl Engine {
         };
         let mut object =
             apply::apply(live, intent, &call.resource.schema, &writer, force).map_err(apply_failure)?;
+        // Below preserved fields an intent may name what the type does not keep.
+        crate::schema::prune(&mut object, &call.resource.schema);
         // Whoever names a version insists on it; whoever does not gets the live one.
         if !intent.resource_version().is_empty() {
             object.meta_set("resourceVersion", Some(intent.resource_version().into()));

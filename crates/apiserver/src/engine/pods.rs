@@ -48,7 +48,8 @@ impl Engine {
             }
             let mut object = live.clone();
             object["spec"]["nodeName"] = node.into();
-            for (key, value) in binding["metadata"]["annotations"].as_object().into_iter().flatten() {
+            let annotations = binding["metadata"]["annotations"].as_object();
+            for (key, value) in annotations.into_iter().flatten().filter(|(_, value)| value.is_string()) {
                 object["metadata"]["annotations"][key] = value.clone();
             }
             scheduled(&mut object, &now);

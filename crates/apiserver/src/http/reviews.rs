@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::{
     engine::{
         Call, Engine, Outcome, api_version,
-        meta::{Meta, time_text},
+        meta::{Meta, empty, object_mut, time_text},
     },
     schema::FieldError,
     server::User,
@@ -98,11 +98,12 @@ pub(super) fn token(engine: &Engine, call: &Call<'_>, body: &Value) -> Result<Ou
     let user = format!("system:serviceaccount:{}:{}", call.object_namespace(), call.name);
     let token = authenticator.issue_token(&user, &stored.header.uid, now, expires);
     let mut request = body.clone();
-    request["apiVersion"] = "authentication.k8s.io/v1".into();
-    request["kind"] = "TokenRequest".into();
+    let map = object_mut(&mut request);
+    map.insert("apiVersion".into(), "authentication.k8s.io/v1".into());
+    map.insert("kind".into(), "TokenRequest".into());
+    object_mut(map.entry("spec").or_insert_with(empty)).insert("expirationSeconds".into(), seconds.into());
+    map.insert("status".into(), json!({"token": token, "expirationTimestamp": time_text(expires)}));
     request.meta_set("name", Some(call.name.into()));
     request.meta_set("namespace", Some(call.object_namespace().into()));
-    request["spec"]["expirationSeconds"] = seconds.into();
-    request["status"] = json!({"token": token, "expirationTimestamp": time_text(expires)});
     Ok(Outcome::review(request))
 }
