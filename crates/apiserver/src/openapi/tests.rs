@@ -174,7 +174,7 @@ fn read(mut bytes: &[u8]) -> Vec<(u32, &[u8])> {
     fields
 }
 
-fn child<'a>(bytes: &'a [u8], number: u32) -> &'a [u8] {
+fn child(bytes: &[u8], number: u32) -> &[u8] {
     read(bytes)
         .into_iter()
         .find(|(found, _)| *found == number)

@@ -38,8 +38,14 @@ pub struct Ref(Arc<Slot>);
 #[derive(Default)]
 struct Slot {
     schema: OnceLock<Schema>,
-    /// Makes the schema on first use, from the number given.
-    load: Option<(fn(usize) -> Schema, usize)>,
+    load: Option<Loader>,
+}
+
+/// Makes a schema on first use, from a number.
+#[derive(Clone, Copy)]
+struct Loader {
+    load: fn(usize) -> Schema,
+    number: usize,
 }
 
 impl Ref {
@@ -55,7 +61,7 @@ impl Ref {
 
     /// A reference whose schema `load` makes from `number` when it is first looked at.
     pub fn lazy(load: fn(usize) -> Schema, number: usize) -> Self {
-        Self(Arc::new(Slot { schema: OnceLock::new(), load: Some((load, number)) }))
+        Self(Arc::new(Slot { schema: OnceLock::new(), load: Some(Loader { load, number }) }))
     }
 }
 
@@ -72,7 +78,7 @@ impl Deref for Ref {
         /// Stands in for a reference that nobody filled: admits everything.
         static ANY: Schema = Schema::any();
         match self.0.load {
-            Some((load, number)) => self.0.schema.get_or_init(|| load(number)),
+            Some(Loader { load, number }) => self.0.schema.get_or_init(|| load(number)),
             None => self.0.schema.get().unwrap_or(&ANY),
         }
     }

@@ -247,7 +247,7 @@ fn event_count(event: &Value) -> Value {
     count.filter(|count| *count != 0).unwrap_or(1).into()
 }
 
-#[derive(PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Quota {
     Requests,
     Limits,

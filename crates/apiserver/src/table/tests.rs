@@ -28,7 +28,7 @@ fn has(cells: &Value, expected: &Value) {
     }
 }
 
-fn pod(status: Value) -> Value {
+fn pod(status: &Value) -> Value {
     json!({
         "metadata": {"name": "p", "creationTimestamp": "2026-01-01T00:00:00Z"},
         "spec": {"nodeName": "n1", "containers": [{"name": "a"}, {"name": "b"}], "initContainers": [{"name": "i"}]},
@@ -72,9 +72,9 @@ fn the_status_of_a_pod_tells_what_it_is_waiting_for() {
         ),
         (json!({"phase": "Failed", "reason": "Evicted"}), json!({"Status": "Evicted"})),
     ] {
-        has(&cells("", "v1", "pods", &pod(status.clone())), &expected);
+        has(&cells("", "v1", "pods", &pod(&status)), &expected);
     }
-    let mut dying = pod(json!({"phase": "Running"}));
+    let mut dying = pod(&json!({"phase": "Running"}));
     dying["metadata"]["deletionTimestamp"] = json!("2026-01-01T00:59:00Z");
     has(&cells("", "v1", "pods", &dying), &json!({"Status": "Terminating"}));
 }
@@ -83,7 +83,7 @@ fn the_status_of_a_pod_tells_what_it_is_waiting_for() {
 fn a_finished_pod_says_so_in_its_row() {
     let catalog = Catalog::builtin();
     let pods = catalog.find("", "v1", "pods").expect("pods");
-    let done = pod(json!({"phase": "Succeeded"}));
+    let done = pod(&json!({"phase": "Succeeded"}));
     let table = render(pods, &[&done], IncludeObject::Metadata, now());
     assert_eq!(table["rows"][0]["conditions"][0]["type"], "Completed");
     assert_eq!(table["rows"][0]["object"]["kind"], "PartialObjectMetadata");

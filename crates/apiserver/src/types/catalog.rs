@@ -46,6 +46,9 @@ pub struct Version {
     pub(crate) document: crate::openapi::Cached,
 }
 
+/// Group and version.
+type VersionKey = (Arc<str>, Arc<str>);
+
 #[derive(Clone)]
 struct Custom {
     uid: Arc<str>,
@@ -93,7 +96,7 @@ impl Catalog {
 
     fn assemble(custom: HashMap<Arc<str>, Custom>, before: Option<&Self>) -> Self {
         let mut names: Vec<Arc<str>> = Vec::new();
-        let mut versions: HashMap<(Arc<str>, Arc<str>), Vec<Arc<Resource>>> = HashMap::new();
+        let mut versions: HashMap<VersionKey, Vec<Arc<Resource>>> = HashMap::new();
         let sorted: BTreeMap<&Arc<str>, &Custom> = custom.iter().collect();
         let custom_resources = sorted.values().flat_map(|custom| &custom.resources);
         for resource in builtin::resources().iter().chain(custom_resources) {

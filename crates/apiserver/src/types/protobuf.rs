@@ -228,7 +228,7 @@ fn read_any(bytes: &[u8], union: Union, depth: usize) -> Result<Value, &'static 
                 found = serde_json::from_slice(json).map_err(|_| "a field that holds JSON does not")?;
             }
             (Union::SchemaOrFlag, (1, Wire::Varint(flag))) if found.is_null() => {
-                found = Value::Bool(flag != 0)
+                found = Value::Bool(flag != 0);
             }
             (Union::SchemaOrFlag, (2, Wire::Bytes(inner)))
             | (Union::SchemaOrList, (1, Wire::Bytes(inner))) => {

@@ -81,6 +81,22 @@ fn node(json: &Value, level: Level, path: &str, errors: &mut Vec<FieldError>) {
             node(additional, Level::Field, &at("additionalProperties"), errors);
         }
     }
+    if is("x-kubernetes-int-or-string") {
+        for key in ["x-kubernetes-preserve-unknown-fields", "x-kubernetes-embedded-resource"] {
+            if is(key) {
+                let detail = "must be false if x-kubernetes-int-or-string is true";
+                errors.push(FieldError::invalid(at(key), true, detail));
+            }
+        }
+    }
+    if is("x-kubernetes-embedded-resource")
+        && !is("x-kubernetes-preserve-unknown-fields")
+        && object(keys.get("properties")).next().is_none()
+    {
+        let detail = "must not be empty if x-kubernetes-embedded-resource is true without \
+                          x-kubernetes-preserve-unknown-fields";
+        errors.push(FieldError::required(at("properties"), detail));
+    }
     check_lists_and_maps(keys, kind, path, errors);
     check_rules(keys, path, errors);
     check_values(keys, path, errors);
@@ -220,6 +236,7 @@ fn check_lists_and_maps(keys: &Map<String, Value>, kind: &str, path: &str, error
     if items.is_object() && items["type"] != "object" {
         let detail = "must be object if parent array's x-kubernetes-list-type is map";
         errors.push(FieldError::invalid(at("items.type"), items["type"].clone(), detail));
+        return;
     }
     let required: Vec<&str> = super::strings(&items["required"]).collect();
     for (position, key) in map_keys.iter().enumerate() {
