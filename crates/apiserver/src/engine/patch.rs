@@ -183,7 +183,7 @@ impl Engine {
                 map.remove("status");
             }
             Side::Status => {
-                map.retain(|field, _| matches!(field.as_str(), "apiVersion" | "kind" | "metadata" | "status"))
+                map.retain(|field, _| matches!(field.as_str(), "apiVersion" | "kind" | "metadata" | "status"));
             }
             Side::Main | Side::Other(_) => {}
         }
