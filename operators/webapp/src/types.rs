@@ -155,11 +155,7 @@ mod tests {
         let manifest: Value = serde_saphyr::from_str(&text).expect("YAML");
         let expected = serde_json::to_value(crd()).expect("a CRD");
         // Numbers are compared as numbers: 1 and 1.0 mean the same to every reader.
-        assert_eq!(
-            plain(manifest),
-            plain(expected),
-            "run `steer crds webapp` and write its output to {path}"
-        );
+        assert_eq!(plain(manifest), plain(expected), "run `steer crds --dir config/crd/bases`");
     }
 
     fn plain(value: Value) -> Value {
