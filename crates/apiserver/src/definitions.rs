@@ -56,7 +56,9 @@ impl Served {
             let generation = stored.header.generation;
             let since = match self.shapes.get(&stored.key.name) {
                 Some(known) if known.generation == generation => known.since,
-                _ => stored.revision,
+                // Requests wrote objects of the old shape until now.
+                Some(_) => snapshot.revision,
+                None => stored.revision,
             };
             shapes.insert(stored.key.name.clone(), Shape { generation, since });
             if is_established(&definition) {

@@ -31,7 +31,7 @@ pub(crate) fn create(engine: &Engine, call: &Call<'_>, object: &mut Value) -> Re
             object["status"] = json!({"phase": "Active"});
         }
         ("", "persistentvolumeclaims" | "persistentvolumes") => {
-            object["status"] = json!({"phase": "Pending"})
+            object["status"] = json!({"phase": "Pending"});
         }
         ("apps", "replicasets") | ("", "replicationcontrollers") => object["status"] = json!({"replicas": 0}),
         ("apps", "statefulsets") => object["status"] = json!({"replicas": 0, "availableReplicas": 0}),
@@ -117,10 +117,10 @@ pub(crate) fn update(
                 (before + u64::from(changed)).to_string().into();
         }
         ("certificates.k8s.io", "certificatesigningrequests", Side::Main) => {
-            object["spec"] = live["spec"].clone()
+            object["spec"] = live["spec"].clone();
         }
         ("certificates.k8s.io", "certificatesigningrequests", Side::Other("approval")) => {
-            object["spec"] = live["spec"].clone()
+            object["spec"] = live["spec"].clone();
         }
         ("apiextensions.k8s.io", "customresourcedefinitions", Side::Main) => {
             let version = storage_version(object);
@@ -227,10 +227,10 @@ fn new_job(job: &mut Value) {
         return;
     }
     let (uid, name) = (job.uid().to_owned(), job.name().to_owned());
-    // Labels that were taken from the template go on following it.
+    // Labels that were taken from the template, or would have been, go on following it.
     let follows = job
         .meta_get("labels")
-        .is_some_and(|labels| Some(labels) == job["spec"]["template"]["metadata"].get("labels"));
+        .is_none_or(|labels| Some(labels) == job["spec"]["template"]["metadata"].get("labels"));
     let labels = &mut job["spec"]["template"]["metadata"]["labels"];
     for (key, value) in [
         ("batch.kubernetes.io/controller-uid", &uid),

@@ -158,7 +158,7 @@ pub(super) fn place(call: &Call<'_>, object: &mut Value) -> Result<(), Failure> 
             }
         }
         Scope::Cluster if object.meta_get("namespace").is_some_and(|value| value == "") => {
-            object.meta_set("namespace", None)
+            object.meta_set("namespace", None);
         }
         Scope::Cluster => {}
     }

@@ -242,8 +242,7 @@ mod tests {
             assert_eq!(
                 decode(media, body.as_bytes()).map_err(|failure| failure.code),
                 Err(400),
-                "{media:?} {:.20}",
-                body
+                "{media:?} {body:.20}"
             );
         }
     }

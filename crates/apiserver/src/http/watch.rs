@@ -274,7 +274,7 @@ impl Watcher {
                     && self.lens.is_clear(stored)
                     && stored.frame().starts_with(format!("{{\"type\":\"{kind}\"").as_bytes()) =>
             {
-                self.out.extend_from_slice(stored.frame())
+                self.out.extend_from_slice(stored.frame());
             }
             Shape::Whole => {
                 let bytes = self.lens.bytes(&self.resource, stored);

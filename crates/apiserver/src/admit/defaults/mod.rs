@@ -51,7 +51,7 @@ fn built_in(group: &str, plural: &str, object: &mut Value) {
         ("discovery.k8s.io", "endpointslices") => service::endpoint_slice(object),
         ("networking.k8s.io", "networkpolicies") => service::network_policy(object),
         ("rbac.authorization.k8s.io", "rolebindings" | "clusterrolebindings") => {
-            cluster::role_binding(object)
+            cluster::role_binding(object);
         }
         ("storage.k8s.io", "storageclasses") => cluster::storage_class(object),
         ("scheduling.k8s.io", "priorityclasses") => {
@@ -64,7 +64,7 @@ fn built_in(group: &str, plural: &str, object: &mut Value) {
             cluster::webhooks(object, plural);
         }
         ("apiextensions.k8s.io", "customresourcedefinitions") => {
-            crate::types::crd::default_definition(object)
+            crate::types::crd::default_definition(object);
         }
         _ => {}
     }

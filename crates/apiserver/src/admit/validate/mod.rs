@@ -49,7 +49,7 @@ pub(crate) fn validate(
         ("autoscaling", "horizontalpodautoscalers") => workload::autoscaler(object, &mut errors),
         ("policy", "poddisruptionbudgets") => workload::disruption_budget(object, &mut errors),
         ("discovery.k8s.io", "endpointslices") => {
-            service::endpoint_slice(object, live, options.loopback_endpoints, &mut errors)
+            service::endpoint_slice(object, live, options.loopback_endpoints, &mut errors);
         }
         ("coordination.k8s.io", "leases") => data::lease(object, &mut errors),
         ("rbac.authorization.k8s.io", plural) => rbac::rbac(plural, object, live, &mut errors),

@@ -73,7 +73,7 @@ fn binding(plural: &str, object: &Value, live: Option<&Value>, errors: &mut Vec<
         }
         match text(subject, "kind") {
             "ServiceAccount" if text(subject, "namespace").is_empty() => {
-                errors.push(FieldError::required(format!("{path}.namespace"), ""))
+                errors.push(FieldError::required(format!("{path}.namespace"), ""));
             }
             "ServiceAccount" | "User" | "Group" => {}
             other => errors.push(FieldError::not_supported(
