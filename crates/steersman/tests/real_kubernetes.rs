@@ -129,6 +129,7 @@ async fn the_framework_works_with_a_real_api_server() {
     declares_repairs_prunes_and_cleans_up(client.clone()).await;
     a_released_lease_is_taken_over_at_once(client.clone()).await;
     metadata_of_any_kind_can_be_followed(client.clone()).await;
+    a_status_is_applied_and_an_unchanged_one_is_not_sent(client.clone()).await;
     a_kind_that_is_not_served_stops_the_start_and_is_named(client).await;
 }
 
@@ -254,6 +255,66 @@ async fn metadata_of_any_kind_can_be_followed(client: Client) {
     }
     configs.delete("seen", &DeleteParams::default()).await.expect("deleted");
     assert!(matches!(next().await, MetadataEvent::Deleted(header) if header.key().name() == "seen"));
+}
+
+/// Reports the status of Deployments with the label `report`.
+struct Reporter;
+
+impl Reconciler for Reporter {
+    type Object = Deployment;
+
+    async fn reconcile(&self, object: Arc<Deployment>, cx: &Context) -> Result<Outcome, Error> {
+        if object.metadata.labels.as_ref().is_none_or(|labels| !labels.contains_key("report")) {
+            return Ok(Outcome::Done);
+        }
+        let replicas = object.spec.as_ref().and_then(|spec| spec.replicas);
+        let status = json!({
+            "observedGeneration": object.metadata.generation, "replicas": replicas, "readyReplicas": null,
+            "conditions": [
+                {"type": "Available", "status": "True", "reason": "Test"},
+                {"type": "Progressing", "status": "False", "reason": "Test"},
+            ],
+        });
+        cx.apply_status(&status).await?;
+        Ok(Outcome::Done)
+    }
+}
+
+async fn a_status_is_applied_and_an_unchanged_one_is_not_sent(client: Client) {
+    let stop = CancellationToken::new();
+    let manager = Manager::new(client.clone(), Options::named("reporter"))
+        .controller(Controller::new("reporter", Reporter));
+    let metrics = manager.metrics();
+    let running = tokio::spawn(manager.run(stop.clone()));
+    let deployments: Api<Deployment> = Api::namespaced(client, "default");
+    let deployment: Deployment = serde_json::from_value(json!({
+        "metadata": {"name": "reported", "labels": {"report": "yes"}},
+        "spec": {"replicas": 2, "selector": {"matchLabels": {"a": "b"}},
+            "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}}
+    }))
+    .expect("a Deployment");
+    deployments.create(&PostParams::default(), &deployment).await.expect("created");
+    let writes =
+        "controller_reconcile_writes_total{controller=\"reporter\",kind=\"Deployment\",verb=\"apply_status\"";
+    let noops = "controller_reconcile_writes_total{controller=\"reporter\",kind=\"Deployment\",verb=\"apply\",noop=\"true\"";
+    for (round, replicas) in [2, 5].into_iter().enumerate() {
+        let scale = json!({"spec": {"replicas": replicas}});
+        deployments.patch("reported", &PatchParams::default(), &Patch::Merge(&scale)).await.expect("scaled");
+        eventually("the status", || async {
+            let status = deployments.get("reported").await.ok()?.status?;
+            (status.replicas == Some(replicas) && status.conditions?.len() == 2).then_some(())
+        })
+        .await;
+        // The own write comes back as a change, and is found to need nothing.
+        eventually("a reconcile that writes nothing", || async {
+            (metric(&metrics, noops) > round as f64 + 0.5).then_some(())
+        })
+        .await;
+        let sent = metric(&metrics, writes);
+        assert!((sent - (round as f64 + 1.0)).abs() < 0.5, "{sent} writes after {} changes", round + 1);
+    }
+    stop.cancel();
+    running.await.expect("not cancelled").expect("a clean end");
 }
 
 async fn a_kind_that_is_not_served_stops_the_start_and_is_named(client: Client) {
