@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 use support::{Up, eventually, http_get, processes_with, repository};
+use xtask::parts;
 
 fn text<'a>(object: &'a Value, path: &str) -> &'a str {
     object.pointer(path).and_then(Value::as_str).unwrap_or_default()
@@ -92,5 +93,41 @@ fn a_second_start_finds_the_state_of_the_first() {
     let up = Up::start(&dir);
     assert_eq!(text(&up.objects(&["webapps"]).remove(0), "/metadata/uid"), uid);
     eventually("the pods run again", || (ready_pods(&up).len() >= before.len()).then_some(()));
+    up.stop();
+}
+
+/// What answers at the address that `steer get services` names.
+fn fetch(up: &Up, service: &str) -> String {
+    eventually(&format!("the Service {service} answers"), || {
+        let services = up.run(&["get", "services", service]);
+        http_get(services.lines().last()?.split_whitespace().last()?)
+    })
+}
+
+#[test]
+fn three_replicas_of_nginx_share_port_80() {
+    if parts::or_skip(parts::nginx()).is_none() {
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let up = Up::start(&folder.path().join("state"));
+    let sample = repository().join("config/samples/example_v1_webapp_nginx.yaml");
+    up.run(&["apply", "-f", sample.to_str().unwrap()]);
+    eventually("three replicas are ready", || (ready_pods(&up).len() == 3).then_some(()));
+    let body = fetch(&up, "nginx-app");
+    assert!(body.contains("nginx"), "{body}");
+    up.stop();
+}
+
+#[test]
+fn plain_processes_serve_a_webapp_where_there_are_no_sandboxes() {
+    let folder = tempfile::tempdir().unwrap();
+    let up = Up::start_with(&folder.path().join("state"), &["--runtime", "process"]);
+    let sample = repository().join("config/samples/example_v1_webapp.yaml");
+    up.run(&["apply", "-f", sample.to_str().unwrap()]);
+    up.run(&["scale", "webapp/hello", "--replicas=2"]);
+    let pods = eventually("two replicas are ready", || Some(ready_pods(&up)).filter(|pods| pods.len() == 2));
+    let body = fetch(&up, "hello");
+    assert!(pods.iter().any(|pod| body.contains(pod.as_str())), "{body}");
     up.stop();
 }

@@ -45,6 +45,7 @@ const NODE: &str = "steersman";
 pub(crate) async fn up(args: &UpArgs) -> anyhow::Result<()> {
     let shutdown = signals::shutdown_token()?;
     let begin = Instant::now();
+    println!("Starting a control plane, a node and the operators in {} …", args.data_dir.display());
     let running = Running::start(args).await.map_err(|error| error.context(CouldNotStart))?;
     println!("{}", running.welcome(begin));
     running.until(&shutdown).await
