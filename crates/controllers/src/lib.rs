@@ -8,7 +8,7 @@
 //! ```text
 //! Namespace ─▶ default ServiceAccount, kube-root-ca.crt        (namespace::furnish)
 //! Deployment ─▶ ReplicaSet ─▶ Pod ─▶ bound to a Node           (deployment, replicaset, scheduler)
-//! Service ─▶ EndpointSlice ◀─ Pod                              (endpointslice)
+//! Service ─▶ EndpointSlice, Endpoints ◀─ Pod                   (endpointslice)
 //! node not ready ─▶ tainted                                    (node_taints)
 //! owner gone ─▶ its dependents go                              (garbage)
 //! node gone ─▶ its pods go                                     (pod_cleanup)
@@ -61,6 +61,7 @@ pub fn controllers(manager: Manager, options: ControllerOptions) -> Manager {
         .controller(replicaset::controller())
         .controller(deployment::controller())
         .controller(endpointslice::controller())
+        .controller(endpointslice::classic::controller())
         .controller(node_taints::controller())
         .controller(pod_cleanup::controller())
         .controller(namespace::content::controller())

@@ -388,7 +388,7 @@ fn happening() -> impl Strategy<Value = Happening> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Whatever the order in which ReplicaSets act and report, however late: never more pods are
     /// asked for than desired plus surge, never fewer are available than desired minus what may

@@ -1,5 +1,6 @@
 //! EndpointSlices: the addresses behind a Service, as its pods come and go.
 
+pub(crate) mod classic;
 mod plan;
 
 use k8s_openapi::api::core::v1::{Node, Pod, Service};

@@ -51,12 +51,7 @@ pub(super) fn plan(
     slices.sort_by_key(|slice| slice.live.as_ref().map(|live| live.name_any()));
     let mut planned = Vec::new();
     for family in families(service) {
-        let mut groups: BTreeMap<PortsKey, Group> = BTreeMap::new();
-        for pod in pods.iter().filter(|pod| is_published(pod)) {
-            let Some(endpoint) = endpoint(pod, service, family, &node) else { continue };
-            let ports = ports(service, pod);
-            groups.entry(PortsKey::of(&ports)).or_insert_with(|| Group::new(ports)).endpoints.push(endpoint);
-        }
+        let mut groups = grouped(service, pods, family, &node);
         if groups.is_empty() {
             // An empty slice says "I looked, and there is nothing": proxies rely on it.
             let ports = Vec::new();
@@ -69,6 +64,28 @@ pub(super) fn plan(
     let mut actions: Vec<Action> = planned.into_iter().filter_map(|slice| slice.action(service)).collect();
     actions.extend(slices.into_iter().filter_map(|slice| slice.live).map(Action::Delete));
     actions
+}
+
+/// The endpoints of a Service in its first address family, grouped by their ports.
+pub(super) fn groups(service: &Service, pods: &[Arc<Pod>]) -> Vec<(Vec<EndpointPort>, Vec<Endpoint>)> {
+    let family = families(service).first().copied().unwrap_or(Family::V4);
+    let groups = grouped(service, pods, family, |_| None);
+    groups.into_values().map(|group| (group.ports, group.endpoints)).collect()
+}
+
+fn grouped(
+    service: &Service,
+    pods: &[Arc<Pod>],
+    family: Family,
+    node: impl Fn(&str) -> Option<Arc<Node>>,
+) -> BTreeMap<PortsKey, Group> {
+    let mut groups: BTreeMap<PortsKey, Group> = BTreeMap::new();
+    for pod in pods.iter().filter(|pod| is_published(pod)) {
+        let Some(endpoint) = endpoint(pod, service, family, &node) else { continue };
+        let ports = ports(service, pod);
+        groups.entry(PortsKey::of(&ports)).or_insert_with(|| Group::new(ports)).endpoints.push(endpoint);
+    }
+    groups
 }
 
 /// Whether the kind of Service has endpoints that we find.

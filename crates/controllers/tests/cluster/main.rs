@@ -3,6 +3,7 @@
 mod faults;
 mod garbage;
 mod namespaces;
+mod ownership;
 mod workloads;
 
 use k8s_openapi::api::apps::v1::Deployment;

@@ -2,7 +2,7 @@
 
 use crate::{cluster, deployment, is_rolled_out, node};
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::core::v1::{Endpoints, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::ResourceExt;
 use serde_json::json;
@@ -155,11 +155,18 @@ async fn a_service_knows_the_pods_it_selects_and_leaves_foreign_slices_alone() {
         slice.metadata.owner_references.map(|owners| owners[0].kind.clone()).as_deref(),
         Some("Service")
     );
+    cluster
+        .wait_until::<Endpoints>("web", |endpoints| {
+            let subsets = endpoints.subsets.clone().unwrap_or_default();
+            subsets.iter().flat_map(|subset| &subset.addresses).map(Vec::len).sum::<usize>() == 3
+        })
+        .await;
     cluster.patch::<Deployment>("web", json!({"spec": {"replicas": 1}})).await;
     cluster.wait_for("one endpoint", || async { (ready(&ours().await) == 1).then_some(()) }).await;
     assert!(cluster.get::<EndpointSlice>("foreign").await.is_some());
     cluster.delete::<Service>("web").await;
     cluster.wait_for("no slices of ours", || async { ours().await.is_empty().then_some(()) }).await;
+    cluster.wait_until_gone::<Endpoints>("web").await;
     assert!(cluster.get::<EndpointSlice>("foreign").await.is_some());
 }
 
