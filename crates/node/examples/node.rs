@@ -5,26 +5,18 @@
 //! own program started again.
 
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 use steersman_node::programs::{EchoOptions, pause, serve_echo};
 use steersman_node::{Node, NodeOptions, sandbox_init};
 use tokio_util::sync::CancellationToken;
 
-fn main() -> ExitCode {
+fn main() -> Outcome {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    let outcome = match arguments.first().map(String::as_str) {
+    match arguments.first().map(String::as_str) {
         // Before any thread is started.
-        Some("pod-init") => sandbox_init().map_err(Into::into),
+        Some("pod-init") => Ok(sandbox_init()?),
         Some(command) => start(command, &arguments[1..]),
         None => Err(USAGE.into()),
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            tracing::error!(%error, "failed");
-            ExitCode::FAILURE
-        }
     }
 }
 

@@ -47,6 +47,11 @@ impl Network {
                 let socket: OwnedFd = gateway.socket().await?;
                 TcpSocket::from_std_stream(std::net::TcpStream::from(socket)).connect(target).await
             }
+            // Left in some EndpointSlice by a runtime with a pod network: such an address means
+            // nothing on the host's own network and must not be looked for there.
+            None if in_pod_network(target.ip()) => {
+                Err(io::Error::new(io::ErrorKind::ConnectionRefused, "this runtime has no pod network"))
+            }
             _ => TcpStream::connect(target).await,
         }
     }
