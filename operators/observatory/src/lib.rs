@@ -11,6 +11,7 @@
 //!
 //! [`controllers`] adds everything to a manager; [`crd`] is what a cluster must know first.
 
+pub mod cli;
 pub mod dag;
 mod metrics;
 mod reconcile;
@@ -33,5 +34,5 @@ pub const LEASE: &str = "observatory-operator.seventh-horizon.io";
 #[must_use]
 pub fn controllers(manager: Manager) -> Manager {
     let metrics = Metrics::new(&manager.metrics());
-    manager.controller(reconcile::controller(metrics))
+    manager.controller(reconcile::controller(metrics)).controller(schedule::controller())
 }
