@@ -1,5 +1,8 @@
 //! Starts everything in the right order, and stops it in the reverse one.
 
+mod options;
+mod work;
+
 use std::fmt;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -14,126 +17,17 @@ use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+pub use self::options::{Endpoints, ManagerError, Options};
+use self::work::Work;
 use crate::admin::Admin;
-use crate::cache::{Cache, Scope, SyncError};
-use crate::clock::{Clock, system_clock};
+use crate::cache::Cache;
 use crate::controller::{Controller, Environment, Runs};
 use crate::error::Error;
 use crate::events::{self, Recorder};
 use crate::jitter::Jitter;
-use crate::lease::{Election, Fence, LeaseOptions, counted};
+use crate::lease::{Election, Fence, counted};
 use crate::metrics::Metrics;
 use crate::reconciler::Reconciler;
-
-/// What a manager needs to know.
-#[derive(Clone)]
-pub struct Options {
-    /// The operator's name: its field manager, and its name in logs. `steersman`.
-    pub name: String,
-    /// The lease to hold before anything is reconciled. None: every process reconciles.
-    pub lease: Option<LeaseOptions>,
-    /// Where to serve `/metrics`. Nowhere by default; port 0 picks a free one.
-    pub metrics: Option<SocketAddr>,
-    /// Where to serve `/healthz` and `/readyz`. Nowhere by default.
-    pub health: Option<SocketAddr>,
-    /// Which namespaces to look at. All.
-    pub scope: Scope,
-    /// How long running reconciles may take to finish at shutdown. 30 seconds.
-    pub grace: Duration,
-    /// How long the first lists may take before the start counts as failed. Two minutes.
-    pub sync_timeout: Duration,
-    /// Wall time. That of the machine.
-    pub clock: Clock,
-    /// Makes delays repeatable in tests. Random by default.
-    pub seed: Option<u64>,
-}
-
-impl Default for Options {
-    fn default() -> Self {
-        Self {
-            name: "steersman".to_owned(),
-            lease: None,
-            metrics: None,
-            health: None,
-            scope: Scope::AllNamespaces,
-            grace: Duration::from_secs(30),
-            sync_timeout: Duration::from_secs(120),
-            clock: system_clock(),
-            seed: None,
-        }
-    }
-}
-
-impl Options {
-    /// The defaults under an operator's name.
-    pub fn named(name: impl Into<String>) -> Self {
-        Self { name: name.into(), ..Self::default() }
-    }
-}
-
-impl fmt::Debug for Options {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Options")
-            .field("name", &self.name)
-            .field("lease", &self.lease)
-            .field("scope", &self.scope)
-            .finish_non_exhaustive()
-    }
-}
-
-/// Why a manager did not start, or ended by itself.
-#[derive(Debug, thiserror::Error)]
-pub enum ManagerError {
-    /// Something was put together wrongly.
-    #[error("{0}")]
-    Invalid(String),
-    /// An address for metrics or health is not to be had.
-    #[error("cannot listen on {address}: {source}; choose another address, or port 0 for a free one")]
-    Listen {
-        /// The address that was asked for.
-        address: SocketAddr,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// A kind could not be listed.
-    #[error(transparent)]
-    Sync(#[from] SyncError),
-    /// Another process leads now; this one must end.
-    #[error("leadership of lease {lease} was lost: {why}; the process must end and be started again")]
-    LostLease {
-        /// The lease.
-        lease: String,
-        /// What was seen.
-        why: String,
-    },
-    /// A runnable failed.
-    #[error("{name} failed: {message}")]
-    Runnable {
-        /// Its name.
-        name: String,
-        /// Its error.
-        message: String,
-    },
-}
-
-impl ManagerError {
-    /// The exit code that a program should end with: 3 for a lost lease, 1 otherwise.
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            Self::LostLease { .. } => 3,
-            _ => 1,
-        }
-    }
-}
-
-/// Where a manager answers.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Endpoints {
-    /// Of `/metrics`.
-    pub metrics: Option<SocketAddr>,
-    /// Of `/healthz` and `/readyz`.
-    pub health: Option<SocketAddr>,
-}
 
 type Task = Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, Result<(), Error>> + Send>;
 type Callback = Box<dyn FnMut() + Send>;
@@ -397,114 +291,6 @@ impl Listeners {
         let bound = socket.local_addr().map_err(failed)?;
         self.sockets.push(socket);
         Ok(bound)
-    }
-}
-
-/// What is done while leading.
-struct Work {
-    environment: Environment,
-    controllers: Vec<Box<dyn Runs>>,
-    runnables: Vec<(String, Task)>,
-    started_leading: Vec<Callback>,
-    stopped_leading: Vec<Callback>,
-    grace: Duration,
-}
-
-impl Work {
-    async fn run(
-        mut self,
-        election: Option<&Election>,
-        shutdown: &CancellationToken,
-    ) -> Result<(), ManagerError> {
-        let mut lease = None;
-        if let Some(election) = election {
-            lease = tokio::select! {
-                biased;
-                () = shutdown.cancelled() => None,
-                lease = election.acquire() => Some(lease),
-            };
-            if lease.is_none() {
-                // The last attempt may have won without our learning of it.
-                election.release().await;
-                return Ok(());
-            }
-        }
-        self.started_leading.iter_mut().for_each(|call| call());
-        let mut held = std::pin::pin!(async {
-            match (election, lease) {
-                (Some(election), Some(lease)) => {
-                    let why = election.hold(lease).await;
-                    election.lost();
-                    let lease = election.name();
-                    ManagerError::LostLease { lease, why }
-                }
-                _ => std::future::pending().await,
-            }
-        });
-
-        let Environment { stop, abort, .. } = self.environment.clone();
-        let mut controllers = JoinSet::new();
-        for controller in self.controllers {
-            controllers.spawn(controller.run(self.environment.clone()));
-        }
-        let mut runnables = JoinSet::new();
-        for (name, run) in self.runnables {
-            let task = run(stop.child_token());
-            runnables.spawn(async move { (name, task.await) });
-        }
-        drop(self.environment);
-
-        let mut result = tokio::select! {
-            biased;
-            () = shutdown.cancelled() => Ok(()),
-            lost = &mut held => Err(lost),
-            failure = first_failure(&mut runnables) => Err(failure),
-        };
-        stop.cancel();
-        // A deposed leader has no time: what it still does may collide with the next one.
-        let lost = matches!(result, Err(ManagerError::LostLease { .. }));
-        if !lost {
-            // The lease is renewed until the last reconcile has ended.
-            let drained = async {
-                while controllers.join_next().await.is_some() {}
-                while runnables.join_next().await.is_some() {}
-            };
-            tokio::select! {
-                () = drained => {}
-                lost = &mut held => result = Err(lost),
-                () = tokio::time::sleep(self.grace) => {
-                    tracing::warn!(grace = ?self.grace, "reconciles did not end in time and are cut off");
-                }
-            }
-        }
-        abort.cancel();
-        while controllers.join_next().await.is_some() {}
-        runnables.shutdown().await;
-        if let Some(election) = election {
-            match result {
-                Err(ManagerError::LostLease { .. }) => {}
-                _ => election.release().await,
-            }
-        }
-        self.stopped_leading.iter_mut().for_each(|call| call());
-        result
-    }
-}
-
-/// Waits for a runnable to fail; those that end well are nobody's concern.
-async fn first_failure(runnables: &mut JoinSet<(String, Result<(), Error>)>) -> ManagerError {
-    loop {
-        match runnables.join_next().await {
-            Some(Ok((name, Err(error)))) => {
-                let message = error.to_string();
-                return ManagerError::Runnable { name, message };
-            }
-            Some(Ok((name, Ok(())))) => tracing::debug!(name, "runnable ended"),
-            Some(Err(error)) => {
-                return ManagerError::Runnable { name: "a runnable".to_owned(), message: error.to_string() };
-            }
-            None => std::future::pending().await,
-        }
     }
 }
 
