@@ -93,8 +93,7 @@ where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
     K::DynamicType: Default,
 {
-    let mut params = WatchParams::default();
-    params.field_selector = fields.map(str::to_string);
+    let params = WatchParams { field_selector: fields.map(str::to_string), ..WatchParams::default() };
     loop {
         let stream = api.watch(&params, &revision).await?;
         let mut stream = std::pin::pin!(stream);

@@ -268,7 +268,8 @@ async fn an_ending_pod_has_its_grace_period_and_no_more() {
     let cluster = Cluster::start().await;
     let folder = tempfile::tempdir().expect("folder");
     let node = Running::start(&cluster, RuntimeChoice::Sandbox, folder.path()).await;
-    let stubborn = shell("trap '' TERM; while :; do sleep 0.05; done");
+    let mut stubborn = shell("trap '' TERM; touch /tmp/deaf; while :; do sleep 0.05; done");
+    stubborn["readinessProbe"] = json!({"exec": {"command": ["test", "-f", "/tmp/deaf"]}});
     let spec = json!({"terminationGracePeriodSeconds": 1, "containers": [stubborn]});
     create(&cluster, "stubborn", spec).await;
     cluster.wait_until::<Pod>("default/stubborn", |pod| condition(pod, "Ready")).await;

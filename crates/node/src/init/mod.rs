@@ -73,7 +73,7 @@ fn take_stdin() -> io::Result<OwnedFd> {
 fn unshare_as(user: u32, group: u32, flags: CloneFlags) -> io::Result<()> {
     let outer_user = nix::unistd::geteuid();
     let outer_group = nix::unistd::getegid();
-    unshare(flags | CloneFlags::CLONE_NEWUSER).map_err(|error| step("unshare", error.into()))?;
+    unshare(flags | CloneFlags::CLONE_NEWUSER).map_err(|error| step("unshare", error))?;
     // An unprivileged process may map its group only once it has given up setgroups(2).
     std::fs::write("/proc/self/setgroups", "deny").map_err(|error| step("setgroups", error))?;
     std::fs::write("/proc/self/uid_map", format!("{user} {outer_user} 1"))
@@ -86,6 +86,7 @@ fn unshare_as(user: u32, group: u32, flags: CloneFlags) -> io::Result<()> {
 }
 
 /// Says which step failed.
-fn step(what: &str, error: io::Error) -> io::Error {
+fn step(what: &str, error: impl Into<io::Error>) -> io::Error {
+    let error = error.into();
     io::Error::new(error.kind(), format!("{what}: {error}"))
 }

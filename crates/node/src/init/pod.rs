@@ -61,7 +61,7 @@ fn unshare_all(user: u32, group: u32, gateway: Option<u32>) -> io::Result<()> {
         // Only from inside the gateway's user namespace may links be made into the pod's.
         let namespace =
             File::open(format!("/proc/{gateway}/ns/user")).map_err(|error| step("gateway", error))?;
-        setns(namespace, CloneFlags::CLONE_NEWUSER).map_err(|error| step("join gateway", error.into()))?;
+        setns(namespace, CloneFlags::CLONE_NEWUSER).map_err(|error| step("join gateway", error))?;
         flags |= CloneFlags::CLONE_NEWNET;
     }
     unshare_as(user, group, flags)
@@ -72,7 +72,7 @@ fn serve(channel: &Channel, setup: &PodSetup) -> io::Result<()> {
         return Ok(());
     };
     if matches!(setup.isolation, Isolation::Namespaces { .. }) {
-        nix::unistd::sethostname(&setup.hostname).map_err(|error| step("hostname", error.into()))?;
+        nix::unistd::sethostname(&setup.hostname).map_err(|error| step("hostname", error))?;
         root::make_private()?;
     }
     if let Some(interface) = interface {

@@ -28,7 +28,7 @@ const FRESH: [&str; 3] = ["/tmp", "/run", "/var/tmp"];
 pub(super) fn make_private() -> io::Result<()> {
     let flags = MsFlags::MS_REC | MsFlags::MS_PRIVATE;
     mount(None::<&str>, "/", None::<&str>, flags, None::<&str>)
-        .map_err(|error| step("private mounts", error.into()))?;
+        .map_err(|error| step("private mounts", error))?;
     // Refused where parts of the host's /proc are hidden (inside another container): the host's
     // remains visible then.
     let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_NOEXEC;
@@ -38,10 +38,10 @@ pub(super) fn make_private() -> io::Result<()> {
 
 /// Assembles the root on `mount_point` and enters it.
 pub(super) fn enter(mount_point: &Path, mounts: &[Mount]) -> io::Result<()> {
-    unshare(CloneFlags::CLONE_NEWNS).map_err(|error| step("mount namespace", error.into()))?;
+    unshare(CloneFlags::CLONE_NEWNS).map_err(|error| step("mount namespace", error))?;
     let tmpfs = |target: &Path| {
         mount(Some("tmpfs"), target, Some("tmpfs"), MsFlags::MS_NOSUID, Some("mode=755"))
-            .map_err(|error| step("tmpfs", error.into()))
+            .map_err(|error| step("tmpfs", error))
     };
     tmpfs(mount_point)?;
     let root = mount_point;
@@ -75,8 +75,8 @@ pub(super) fn enter(mount_point: &Path, mounts: &[Mount]) -> io::Result<()> {
             .map_err(|error| step(&format!("mount at {}", targets[index].display()), error))?;
     }
     std::env::set_current_dir(root)?;
-    pivot_root(".", ".").map_err(|error| step("pivot_root", error.into()))?;
-    umount2(".", MntFlags::MNT_DETACH).map_err(|error| step("leave old root", error.into()))?;
+    pivot_root(".", ".").map_err(|error| step("pivot_root", error))?;
+    umount2(".", MntFlags::MNT_DETACH).map_err(|error| step("leave old root", error))?;
     std::env::set_current_dir("/")
 }
 
@@ -211,7 +211,7 @@ fn make_mount_point(source: &Path, target: &Path) -> io::Result<()> {
 fn bind(source: &Path, target: &Path, access: Access) -> io::Result<()> {
     let flags = MsFlags::MS_BIND | MsFlags::MS_REC;
     mount(Some(source), target, None::<&str>, flags, None::<&str>)
-        .map_err(|error| step(&format!("bind {}", source.display()), error.into()))?;
+        .map_err(|error| step(&format!("bind {}", source.display()), error))?;
     match access {
         Access::ReadWrite => Ok(()),
         Access::ReadOnly => make_read_only(target),

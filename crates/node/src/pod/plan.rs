@@ -127,7 +127,7 @@ fn end(containers: &[ContainerState], plan: &mut Plan) {
     };
     plan.stop = running(|role| role != Role::Sidecar).collect();
     if plan.stop.is_empty() {
-        plan.stop = running(|role| role == Role::Sidecar).last().into_iter().collect();
+        plan.stop = running(|role| role == Role::Sidecar).next_back().into_iter().collect();
     }
     plan.over = plan.stop.is_empty();
 }

@@ -170,7 +170,7 @@ impl Proxy {
             return;
         };
         let address = table::cluster_address(&service);
-        let mut ports = table::ports(&service, self.slices.of(key));
+        let mut ports = table::ports(&service, &self.slices.of(key));
         if let Some(api_server) = self.api_server
             && key.namespace == "default"
             && key.name == "kubernetes"
@@ -192,7 +192,7 @@ impl Proxy {
         let annotation = annotation(&entry);
         self.directory.set(key.clone(), Some(entry));
         if let (Annotate::Yes, Some(value)) = (self.annotate, annotation) {
-            self.annotate(&service, value);
+            self.annotate(&service, &value);
         }
     }
 
@@ -280,8 +280,8 @@ impl Proxy {
     }
 
     /// Writes the published address into the Service.
-    fn annotate(&mut self, service: &Service, value: String) {
-        if service.annotations().get(ADDRESS_ANNOTATION) == Some(&value) {
+    fn annotate(&mut self, service: &Service, value: &str) {
+        if service.annotations().get(ADDRESS_ANNOTATION).map(String::as_str) == Some(value) {
             return;
         }
         let namespace = service.namespace().unwrap_or_default();

@@ -40,7 +40,7 @@ pub(crate) struct Port {
 /// The TCP ports of a Service with their endpoints.
 pub(crate) fn ports<'a>(
     service: &Service,
-    slices: impl Iterator<Item = &'a EndpointSlice> + Clone,
+    slices: &(impl Iterator<Item = &'a EndpointSlice> + Clone),
 ) -> Vec<Port> {
     let Some(spec) = &service.spec else { return Vec::new() };
     if spec.type_.as_deref() == Some("ExternalName") {
@@ -161,7 +161,7 @@ mod tests {
     }
 
     fn shown(slices: &[EndpointSlice]) -> Vec<String> {
-        let ports = ports(&service(), slices.iter());
+        let ports = ports(&service(), &slices.iter());
         assert_eq!(ports.len(), 1, "only TCP");
         ports[0].backends.iter().map(ToString::to_string).collect()
     }

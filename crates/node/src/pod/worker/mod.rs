@@ -86,6 +86,8 @@ struct Worker {
     deadline: Option<Instant>,
     /// Nothing of it runs or ever will again.
     finished: bool,
+    /// It was over before this worker began; its status stays as it is.
+    was_over: bool,
     failed: Option<(String, String)>,
     start_time: jiff::Timestamp,
     reported: watch::Sender<Option<PodStatus>>,
@@ -133,6 +135,7 @@ impl Worker {
         let containers = from_pod(&pod, now);
         let before = pod.status.as_ref();
         let phase = before.and_then(|status| status.phase.as_deref());
+        let was_over = matches!(phase, Some("Succeeded" | "Failed"));
         let start_time = before.and_then(|status| status.start_time.as_ref()).map_or(now, |t| t.0);
         let (reported, statuses) = watch::channel(None);
         let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
@@ -153,7 +156,8 @@ impl Worker {
             requests: mpsc::channel(64),
             ending: None,
             deadline: deadline(&pod, start_time, now),
-            finished: matches!(phase, Some("Succeeded" | "Failed")),
+            finished: was_over,
+            was_over,
             failed: None,
             start_time,
             reported,
@@ -394,8 +398,7 @@ impl Worker {
             before: self.reported.borrow().as_ref(),
             now: (self.shared.clock)(),
         });
-        // A pod that was over before this worker began stays as it was.
-        if self.finished && self.reported.borrow().is_none() {
+        if self.was_over {
             return;
         }
         self.reported.send_if_modified(|before| {
