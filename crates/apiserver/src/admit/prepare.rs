@@ -68,16 +68,10 @@ pub(crate) fn create(engine: &Engine, call: &Call<'_>, object: &mut Value) -> Re
 }
 
 /// Prepares a changed object.
-pub(crate) fn update(
-    engine: &Engine,
-    call: &Call<'_>,
-    side: Side<'_>,
-    object: &mut Value,
-    live: &Value,
-) -> Result<(), Failure> {
+pub(crate) fn update(call: &Call<'_>, side: Side<'_>, object: &mut Value, live: &Value) {
     let resource = call.resource;
     if resource.origin != Origin::BuiltIn {
-        return Ok(());
+        return;
     }
     match (&*resource.group, &*resource.plural, side) {
         ("", "namespaces", Side::Main) => object["spec"] = live["spec"].clone(),
@@ -133,8 +127,6 @@ pub(crate) fn update(
         }
         _ => {}
     }
-    let _ = engine;
-    Ok(())
 }
 
 fn storage_version(definition: &Value) -> Value {

@@ -1,13 +1,19 @@
 //! Between the version of a request and the version of storage.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value, json};
 
 use super::{api_version, meta::object_mut};
 use crate::{schema, types::Resource};
 
 /// The object as it is stored.
-pub(crate) fn to_storage(resource: &Resource, object: &Value) -> Value {
-    convert(object.clone(), &api_version(resource), &resource.storage.api_version)
+pub(crate) fn to_storage<'a>(resource: &Resource, object: &'a Value) -> Cow<'a, Value> {
+    let shown = api_version(resource);
+    if *shown == *resource.storage.api_version {
+        return Cow::Borrowed(object);
+    }
+    Cow::Owned(convert(object.clone(), &shown, &resource.storage.api_version))
 }
 
 /// A stored object as the resource shows it.

@@ -60,11 +60,8 @@ impl Patch {
     /// Reads the body of a `PATCH`.
     pub(crate) fn parse(call: &Call<'_>, kind: PatchKind, body: &[u8]) -> Result<Self, Failure> {
         let forced = call.query.given("force").map(|_| call.query.flag("force")).transpose()?;
-        if kind != PatchKind::Apply
-            && let Some(force) = forced
-        {
+        if kind != PatchKind::Apply && forced.is_some() {
             let error = FieldError::forbidden("force", "may not be specified for non-apply patch");
-            let _ = force;
             return Err(super::call::options_failure("PatchOptions", &error));
         }
         let object = |media| {
@@ -183,7 +180,9 @@ impl Engine {
                 map.remove("status");
             }
             Side::Status => {
-                map.retain(|field, _| matches!(field.as_str(), "apiVersion" | "kind" | "metadata" | "status"));
+                map.retain(|field, _| {
+                    matches!(field.as_str(), "apiVersion" | "kind" | "metadata" | "status")
+                });
             }
             Side::Main | Side::Other(_) => {}
         }

@@ -64,13 +64,13 @@ impl Engine {
         let body = eviction.get("deleteOptions").filter(|options| !options.is_null());
         let options = DeleteOptions::parse(body, call.query)?;
         let stored = self.stored(call.resource, call.object_namespace(), call.name)?;
-        self.check_budgets(call, &stored.key, &view::tree(&stored))?;
+        self.check_budgets(&stored.key, &view::tree(&stored))?;
         self.delete(call, &options).await?;
         Ok(Outcome::plain(201, status::created()))
     }
 
     /// Refuses an eviction while a budget that covers the pod allows none.
-    fn check_budgets(&self, call: &Call<'_>, key: &Key, pod: &Value) -> Result<(), Failure> {
+    fn check_budgets(&self, key: &Key, pod: &Value) -> Result<(), Failure> {
         for stored in self.store.list("policy/poddisruptionbudgets", Some(&key.namespace)).iter() {
             let budget = view::tree(stored);
             if !crate::selector::object_matches(&budget["spec"]["selector"], &pod["metadata"]["labels"]) {
@@ -92,7 +92,6 @@ impl Engine {
                 ));
             }
         }
-        let _ = call;
         Ok(())
     }
 }

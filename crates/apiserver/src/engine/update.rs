@@ -109,7 +109,7 @@ impl Engine {
             let insists = check_preconditions(call, unconditional, &object, &live)?;
             let mut object = object;
             let reserved = self.prepare_changed(call, side, &mut object, &live, ownership)?;
-            if same(&object, &live) {
+            if object == live {
                 return Ok(Outcome::stored(200, stored));
             }
             match self.commit_change(call, &stored, &object).await {
@@ -148,7 +148,7 @@ impl Engine {
             self.track(call, side.name(), Some(live), object);
         }
         keep_other_side(resource, side, object, live);
-        admit::prepare::update(self, call, side, object, live)?;
+        admit::prepare::update(call, side, object, live);
         let reserved = self.addresses.assign(call, object, Some(live))?;
         if strategy(resource).generation
             && !matches!(side, Side::Status | Side::Other("binding"))
@@ -252,9 +252,4 @@ fn wants_differ(resource: &crate::types::Resource, new: &Value, old: &Value) -> 
             .collect()
     };
     wants(new) != wants(old)
-}
-
-/// Whether a write would change nothing.
-fn same(new: &Value, old: &Value) -> bool {
-    new == old
 }

@@ -78,7 +78,7 @@ async fn main(
     }
     let format = negotiate::negotiate(&incoming.headers)?;
     let outcome = match verb {
-        "watch" => return watch::answer(engine, call, format, &incoming.closing),
+        "watch" => return watch::answer(engine, call, format, &incoming.closing).await,
         "list" => {
             let listed = engine.list(call).await?;
             return respond::list(engine, call.resource, format, call.query, &listed);

@@ -38,7 +38,7 @@ const DEFAULT_TIMEOUT: std::ops::Range<u64> = 1800..3600;
 const CHUNK: usize = 64 * 1024;
 
 /// Answers a watch.
-pub(super) fn answer(
+pub(super) async fn answer(
     engine: &Arc<Engine>,
     call: &Call<'_>,
     format: Format,
@@ -73,18 +73,14 @@ pub(super) fn answer(
         closing: closing.clone(),
     };
     let from = match start {
-        Start::Now => {
+        Start::WithWhatThereIs { not_older } => {
+            engine.fresh(not_older.0).await?;
             let snapshot = engine.store.list(storage, namespace);
-            watcher.initial(snapshot.iter(), snapshot.revision, InitialEnd::Bookmark);
+            watcher.initial(snapshot.iter(), snapshot.revision);
             snapshot.revision
         }
-        Start::NowSilently => engine.store.revision(),
+        Start::FromNow => engine.store.revision(),
         Start::After(revision) => revision,
-        Start::InitialNotOlderThan => {
-            let snapshot = engine.store.list(storage, namespace);
-            watcher.initial(snapshot.iter(), snapshot.revision, InitialEnd::Bookmark);
-            snapshot.revision
-        }
     };
     match engine.store.watch(storage, namespace, from.min(engine.store.revision())) {
         Ok(events) => watcher.events = Some(events),
@@ -111,14 +107,12 @@ fn timeout(call: &Call<'_>) -> Result<Duration, Failure> {
 
 /// Where a watch begins.
 enum Start {
-    /// With what there is.
-    Now,
+    /// With what there is, at least as new as a version.
+    WithWhatThereIs { not_older: Revision },
     /// With what happens from now on.
-    NowSilently,
+    FromNow,
     /// With what happened after a version.
     After(Revision),
-    /// With what there is, at least as new as a version.
-    InitialNotOlderThan,
 }
 
 impl Start {
@@ -146,9 +140,9 @@ impl Start {
                 ));
             }
             return Ok(match (initial, parsed) {
-                (true, _) => Self::InitialNotOlderThan,
+                (true, not_older) => Self::WithWhatThereIs { not_older: not_older.unwrap_or_default() },
                 (false, Some(revision)) => Self::After(revision),
-                (false, None) => Self::NowSilently,
+                (false, None) => Self::FromNow,
             });
         }
         if matching.is_some() {
@@ -157,7 +151,7 @@ impl Start {
                 "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided",
             ));
         }
-        Ok(parsed.map_or(Self::Now, Self::After))
+        Ok(parsed.map_or(Self::WithWhatThereIs { not_older: Revision::default() }, Self::After))
     }
 }
 
@@ -172,10 +166,13 @@ enum Shape {
     },
 }
 
-/// How the first part of a watch ends.
+/// What a bookmark marks.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum InitialEnd {
-    Bookmark,
+enum Mark {
+    /// That what there was has been told.
+    InitialEnd,
+    /// How far the watch is.
+    Progress,
 }
 
 /// One watch: writes events into `out`, which is sent when there is nothing more to write.
@@ -220,7 +217,7 @@ impl Watcher {
                 () = sleep_until(self.ends) => self.ended = true,
                 () = sleep_until(bookmark), if self.bookmarks && bookmark < self.ends => {
                     let progress = events.progress();
-                    self.bookmark(progress, false);
+                    self.bookmark(progress, Mark::Progress);
                     // Once within the last seconds there is no further one.
                     self.next_bookmark = if Instant::now() + LAST_BOOKMARK >= self.ends {
                         self.bookmarks = false;
@@ -251,9 +248,9 @@ impl Watcher {
         let before =
             event.previous.as_ref().is_some_and(|previous| self.filter.matches(&self.resource, previous));
         match (before, now) {
-            (false, true) => self.object("ADDED", event.kind == Change::Added, &event.object),
-            (true, true) => self.object("MODIFIED", event.kind == Change::Modified, &event.object),
-            (true, false) if event.kind == Change::Deleted => self.object("DELETED", true, &event.object),
+            (false, true) => self.object("ADDED", &event.object),
+            (true, true) => self.object("MODIFIED", &event.object),
+            (true, false) if event.kind == Change::Deleted => self.object("DELETED", &event.object),
             (true, false) => {
                 // It left the selection: clients get what they knew, at the version at which it left.
                 if let Some(previous) = &event.previous {
@@ -266,14 +263,10 @@ impl Watcher {
         }
     }
 
-    /// Writes an object; `framed` says that its own frame carries this type.
-    fn object(&mut self, kind: &str, framed: bool, stored: &Stored) {
+    /// Writes an object, in its own frame where that says the same.
+    fn object(&mut self, kind: &str, stored: &Stored) {
         match &self.shape {
-            Shape::Whole
-                if framed
-                    && self.lens.is_clear(stored)
-                    && stored.frame().starts_with(format!("{{\"type\":\"{kind}\"").as_bytes()) =>
-            {
+            Shape::Whole if self.lens.is_clear(stored) && is_framed_as(kind, stored) => {
                 self.out.extend_from_slice(stored.frame());
             }
             Shape::Whole => {
@@ -315,27 +308,21 @@ impl Watcher {
     }
 
     /// Writes what there is as if it were new.
-    fn initial<'a>(
-        &mut self,
-        objects: impl Iterator<Item = &'a Arc<Stored>>,
-        revision: Revision,
-        end: InitialEnd,
-    ) {
+    fn initial<'a>(&mut self, objects: impl Iterator<Item = &'a Arc<Stored>>, revision: Revision) {
         for stored in objects {
             if self.filter.matches(&self.resource, stored) {
-                let created = stored.revision == stored.created;
-                self.object("ADDED", created, stored);
+                self.object("ADDED", stored);
             }
         }
-        if self.bookmarks && end == InitialEnd::Bookmark {
-            self.bookmark(revision, true);
+        if self.bookmarks {
+            self.bookmark(revision, Mark::InitialEnd);
         }
     }
 
     /// Tells how far the watch is.
-    fn bookmark(&mut self, revision: Revision, initial_end: bool) {
+    fn bookmark(&mut self, revision: Revision, mark: Mark) {
         let mut metadata = json!({"resourceVersion": revision.to_string()});
-        if initial_end {
+        if mark == Mark::InitialEnd {
             metadata["annotations"] = json!({"k8s.io/initial-events-end": "true"});
         }
         let object = match &self.shape {
@@ -360,4 +347,9 @@ impl Watcher {
         self.frame("ERROR", status.to_string().as_bytes());
         self.ended = true;
     }
+}
+
+/// Whether an object's own frame says that this happened to it.
+fn is_framed_as(kind: &str, stored: &Stored) -> bool {
+    stored.frame().strip_prefix(b"{\"type\":\"").is_some_and(|rest| rest.starts_with(kind.as_bytes()))
 }
