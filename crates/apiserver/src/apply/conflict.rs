@@ -73,7 +73,7 @@ mod tests {
             path: vec![Element::field("spec"), Element::field(field)],
         };
         let kubectl = ManagerId::updater("kubectl", "apps/v1", "");
-        let one = Conflicts(vec![conflict(kubectl.clone(), "replicas")]);
+        let one = Conflicts(vec![conflict(kubectl, "replicas")]);
         assert_eq!(
             one.to_string(),
             r#"Apply failed with 1 conflict: conflict with "kubectl" using apps/v1: .spec.replicas"#

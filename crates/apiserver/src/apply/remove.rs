@@ -55,3 +55,29 @@ fn remove_fields(object: &Map<String, Value>, paths: &FieldSet, map: MapAtom<'_>
     }
     Value::Object(rest)
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{super::fixture, *};
+
+    #[test]
+    fn paths_are_taken_out_and_what_they_leave_empty_stays() {
+        let object = json!({"spec": {
+            "number": 1, "map": {"k": "v"}, "set": ["x"], "atomicMap": {"k": "v"},
+            "items": [{"name": "i", "value": "v"}, {"name": "j"}], "free": {"a": {"b": 1}},
+        }});
+        let mut paths =
+            FieldSet::of_fields(&["spec.number", "spec.map.k", "spec.atomicMap.k", "spec.free.a.b"]);
+        let item = |name: &str| Element::keyed([("name".into(), json!(name))]);
+        let (spec, items) = (Element::field("spec"), Element::field("items"));
+        paths.insert(&[spec.clone(), items.clone(), item("i"), Element::field("value")]);
+        paths.insert(&[spec.clone(), items, item("j")]);
+        paths.insert(&[spec, Element::field("set"), Element::Value(super::super::path::Ordered(json!("x")))]);
+        let expected = json!({"spec": {
+            "map": {}, "set": [], "atomicMap": {"k": "v"}, "items": [{"name": "i"}], "free": {"a": null},
+        }});
+        assert_eq!(remove(&object, &paths, &fixture::schema()), expected);
+    }
+}

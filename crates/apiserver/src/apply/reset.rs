@@ -32,3 +32,26 @@ pub fn reset_fields(resource: &Resource, subresource: &str) -> FieldSet {
     };
     FieldSet::of_fields(paths)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::types::Catalog;
+
+    #[test]
+    fn status_is_ignored_on_the_object_and_the_rest_on_its_status() {
+        let catalog = Catalog::builtin();
+        let reset = |group: &str, version: &str, plural: &str, subresource: &str| {
+            let resource = catalog.find(group, version, plural).unwrap();
+            reset_fields(resource, subresource)
+        };
+        assert_eq!(reset("apps", "v1", "deployments", ""), FieldSet::of_fields(&["status"]));
+        assert_eq!(
+            reset("apps", "v1", "deployments", "status"),
+            FieldSet::of_fields(&["spec", "metadata.labels"])
+        );
+        assert_eq!(reset("apps", "v1", "replicasets", "status"), FieldSet::of_fields(&["spec"]));
+        assert_eq!(reset("", "v1", "configmaps", ""), FieldSet::default());
+        assert_eq!(reset("", "v1", "namespaces", "finalize"), FieldSet::of_fields(&["status"]));
+    }
+}

@@ -83,3 +83,68 @@ fn replicas() -> FieldSet {
 fn path_of(json_path: &str) -> Vec<Element> {
     json_path.split('.').filter(|step| !step.is_empty()).map(Element::field).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn entry(manager: &str, operation: &str, api_version: &str, subresource: &str, fields: &Value) -> Value {
+        let mut entry = json!({
+            "manager": manager, "operation": operation, "apiVersion": api_version,
+            "fieldsType": "FieldsV1", "fieldsV1": fields,
+        });
+        if !subresource.is_empty() {
+            entry["subresource"] = json!(subresource);
+        }
+        entry
+    }
+
+    #[test]
+    fn a_scale_shows_only_who_owns_the_replicas() {
+        let size = json!({"f:spec": {"f:size": {}, "f:text": {}}});
+        let parent = json!([
+            entry("a", "Apply", "example.com/v1", "", &size),
+            entry("b", "Apply", "example.com/v1", "", &json!({"f:spec": {"f:text": {}}})),
+            entry("u", "Update", "example.com/v1", "", &size),
+        ]);
+        let replicas = json!({"f:spec": {"f:replicas": {}}});
+        let shown = to_scale(Some(&parent), ".spec.size").unwrap().unwrap();
+        assert_eq!(
+            shown,
+            json!([entry("a", "Apply", SCALE, "", &replicas), entry("u", "Update", SCALE, "", &replicas)])
+        );
+        assert_eq!(to_scale(None, ".spec.size").unwrap(), None);
+    }
+
+    #[test]
+    fn whoever_scales_takes_the_replicas_from_their_owner() {
+        let replicas = json!({"f:spec": {"f:replicas": {}}});
+        let parent = json!([
+            entry("a", "Apply", "apps/v1", "", &json!({"f:spec": {"f:replicas": {}, "f:paused": {}}})),
+            entry("only", "Apply", "apps/v1", "", &replicas),
+        ]);
+        let scale = json!([entry("hpa", "Update", SCALE, "scale", &replicas)]);
+        let after = to_parent(Some(&parent), Some(&scale), ".spec.replicas", "apps/v1").unwrap().unwrap();
+        assert_eq!(
+            after,
+            json!([
+                entry("a", "Apply", "apps/v1", "", &json!({"f:spec": {"f:paused": {}}})),
+                entry("hpa", "Update", "apps/v1", "scale", &replicas),
+            ])
+        );
+    }
+
+    #[test]
+    fn a_scale_that_changes_nothing_changes_no_owner() {
+        let fields = json!({"f:spec": {"f:replicas": {}, "f:paused": {}}});
+        let parent = json!([
+            entry("a", "Apply", "apps/v1", "", &fields),
+            entry("u", "Update", "apps/v1", "", &fields)
+        ]);
+        let scale = to_scale(Some(&parent), ".spec.replicas").unwrap();
+        let after = to_parent(Some(&parent), scale.as_ref(), ".spec.replicas", "apps/v1").unwrap();
+        assert_eq!(after, Some(parent));
+    }
+}

@@ -246,8 +246,8 @@ mod tests {
 
     use super::*;
 
-    fn run(document: Value, patch: Value) -> Result<Value, PatchError> {
-        json_patch(&document, patch.to_string().as_bytes())
+    fn run(document: &Value, patch: &Value) -> Result<Value, PatchError> {
+        json_patch(document, patch.to_string().as_bytes())
     }
 
     #[test]
@@ -306,7 +306,7 @@ mod tests {
             (json!({"": 1}), json!([{"op": "remove", "path": "/"}]), json!({})),
         ];
         for (document, patch, expected) in cases {
-            assert_eq!(run(document.clone(), patch.clone()).unwrap(), expected, "{document} {patch}");
+            assert_eq!(run(&document, &patch).unwrap(), expected, "{document} {patch}");
         }
     }
 
@@ -337,10 +337,10 @@ mod tests {
             json!({"path": "/a"}),
         ];
         for operation in cases {
-            let error = run(document.clone(), json!([operation])).unwrap_err();
+            let error = run(&document, &json!([operation])).unwrap_err();
             assert_eq!(error.code(), 422, "{operation}: {error}");
         }
-        let error = run(document, json!([{"op": "test", "path": "/a/x", "value": 2}])).unwrap_err();
+        let error = run(&document, &json!([{"op": "test", "path": "/a/x", "value": 2}])).unwrap_err();
         assert!(error.to_string().ends_with(r#"test "/a/x": test failed: expected 2, found 1"#), "{error}");
     }
 
@@ -354,7 +354,7 @@ mod tests {
     #[test]
     fn too_many_operations_are_refused() {
         let many: Value = (0..=MAX_OPERATIONS).map(|_| json!({"op": "test", "path": "/a"})).collect();
-        assert_eq!(run(json!({}), many).unwrap_err().code(), 413);
+        assert_eq!(run(&json!({}), &many).unwrap_err().code(), 413);
     }
 
     #[test]
@@ -367,6 +367,6 @@ mod tests {
                 ]
             })
             .collect();
-        assert_eq!(run(json!({"a": [1], "b": []}), doubling).unwrap_err().code(), 422);
+        assert_eq!(run(&json!({"a": [1], "b": []}), &doubling).unwrap_err().code(), 422);
     }
 }

@@ -63,17 +63,17 @@ mod tests {
 
     #[test]
     fn named_elements_take_the_wanted_order_and_others_stay_near_their_place() {
-        let cases: [(&[i32], &[i32], &[i32], &[i32]); 7] = [
+        let cases: [[&[i32]; 4]; 7] = [
             // merged, wanted, live, arranged
-            (&[1, 2, 3], &[], &[1, 2, 3], &[1, 2, 3]),
-            (&[1, 2, 3], &[3, 2, 1], &[1, 2, 3], &[3, 2, 1]),
-            (&[1, 2, 3, 4], &[4], &[1, 2, 3], &[4, 1, 2, 3]),
-            (&[1, 2, 3, 4], &[3, 4], &[1, 2, 3], &[1, 2, 3, 4]),
-            (&[1, 2, 3], &[3, 1], &[1, 2, 3], &[2, 3, 1]),
-            (&[1, 2, 3], &[1, 3], &[1, 2, 3], &[1, 2, 3]),
-            (&[5, 6], &[6, 5], &[], &[6, 5]),
+            [&[1, 2, 3], &[], &[1, 2, 3], &[1, 2, 3]],
+            [&[1, 2, 3], &[3, 2, 1], &[1, 2, 3], &[3, 2, 1]],
+            [&[1, 2, 3, 4], &[4], &[1, 2, 3], &[4, 1, 2, 3]],
+            [&[1, 2, 3, 4], &[3, 4], &[1, 2, 3], &[1, 2, 3, 4]],
+            [&[1, 2, 3], &[3, 1], &[1, 2, 3], &[2, 3, 1]],
+            [&[1, 2, 3], &[1, 3], &[1, 2, 3], &[1, 2, 3]],
+            [&[5, 6], &[6, 5], &[], &[6, 5]],
         ];
-        for (merged, wanted, live, expected) in cases {
+        for [merged, wanted, live, expected] in cases {
             let list = |numbers: &[i32]| numbers.iter().map(|number| json!(number)).collect::<Vec<Value>>();
             assert_eq!(arrange(list(merged), &list(wanted), &list(live), Identity::Whole), list(expected));
         }

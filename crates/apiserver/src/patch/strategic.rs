@@ -165,9 +165,8 @@ fn merge_lists(
     let Some(key) = &strategy.key else {
         return Err(malformed("cannot merge lists without merge key"));
     };
-    let items = match &list.shape {
-        Shape::List { items, .. } => items,
-        _ => return Err(malformed("cannot merge lists of unknown type")),
+    let Shape::List { items, .. } = &list.shape else {
+        return Err(malformed("cannot merge lists of unknown type"));
     };
     let identity = Identity::Key(key);
     let mut named = Vec::new();
