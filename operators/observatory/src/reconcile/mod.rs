@@ -95,6 +95,7 @@ pub(crate) fn controller(metrics: Metrics) -> Controller<Workflows> {
     let news = inbox.clone();
     let workflows = Workflows { inbox, slots: Mutex::default(), metrics };
     Controller::new("observatory", workflows)
+        .field_manager(crate::OPERATOR)
         .watches::<Pod>(move |pod, _| news.put(pod))
         .index::<Pod>("observatory", inbox::index)
         .predicate(Predicate::generation_changed())

@@ -556,6 +556,10 @@ impl Run {
     pub fn next_starts(&mut self, most: usize) -> Vec<u32> {
         self.apply_failure_policy();
         let mut tasks = std::mem::take(&mut self.starting);
+        // The pod of one may have been heard of, and even have ended, before its answer.
+        tasks.retain(|&task| {
+            self.engine.state(task) == State::Running && self.live[task as usize].pod.is_none()
+        });
         while tasks.len() < most
             && let Some(task) = self.engine.next()
         {

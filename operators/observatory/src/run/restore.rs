@@ -161,8 +161,9 @@ impl Run {
                 self.engine.take_over(task);
                 self.see(&Key::of(&*pod), Some(pod), now);
             }
-            (_, None) if status.pod_name.is_some() => {
-                let name = status.pod_name.clone().unwrap_or_default();
+            // A status that was too large for the server names no pods.
+            (phase, None) if status.pod_name.is_some() || phase == Phase::Running => {
+                let name = status.pod_name.clone().unwrap_or_else(|| status.name.clone());
                 self.engine.take_over(task);
                 self.lost_for_good(task, &name, now);
             }

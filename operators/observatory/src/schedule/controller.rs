@@ -34,6 +34,7 @@ pub(crate) struct Schedules {
 /// The controller that makes the runs of schedules.
 pub(crate) fn controller() -> Controller<Schedules> {
     Controller::new("observatory-schedule", Schedules::default())
+        .field_manager(crate::OPERATOR)
         .owns::<Observatory>()
         .predicate(Predicate::generation_changed())
         .concurrency(2)
