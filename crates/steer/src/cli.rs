@@ -37,6 +37,9 @@ pub(crate) enum Command {
     Delete(DeleteArgs),
     /// Print what a container wrote
     Logs(LogsArgs),
+    /// Check, run and follow workflows (Observatories)
+    #[command(subcommand)]
+    Workflow(WorkflowCommand),
     /// Print the admin kubeconfig of `steer up`, or its path
     Kubeconfig(KubeconfigArgs),
     /// Write the CustomResourceDefinitions of the operators
@@ -118,7 +121,8 @@ pub(crate) struct RunArgs {
     /// Run without leader election; safe only with a single replica
     #[arg(long)]
     pub(crate) no_leader_election: bool,
-    /// Address of the metrics endpoint; port 0 picks a free one
+    /// Address of the metrics endpoint; port 0 picks a free one. Of several operators the first is there,
+    /// the others at free ports that the log names
     #[arg(long, env = "STEER_METRICS_ADDRESS", default_value = "127.0.0.1:8080", value_name = "ADDRESS")]
     pub(crate) metrics_address: std::net::SocketAddr,
     /// Address of the health endpoints; port 0 picks a free one
@@ -134,6 +138,8 @@ pub(crate) struct RunArgs {
 pub(crate) enum Operator {
     /// Web applications (example.com/v1 WebApp)
     Webapp,
+    /// Workflows (workflow.seventh-horizon.io/v1alpha1 Observatory)
+    Observatory,
     /// Every operator
     All,
 }
@@ -320,4 +326,107 @@ pub(crate) struct ServeEchoArgs {
     /// Port to listen on; $PORT by default, else 80
     #[arg(long)]
     pub(crate) port: Option<u16>,
+}
+
+/// What can be done with workflows.
+#[derive(Subcommand, Debug)]
+pub(crate) enum WorkflowCommand {
+    /// Check files without a cluster; every problem with its line and column
+    Lint {
+        /// Files; - is standard input
+        #[arg(required = true, value_name = "FILE")]
+        files: Vec<PathBuf>,
+    },
+    /// Submit the workflows of a file
+    Run {
+        #[command(flatten)]
+        client: ClientArgs,
+        /// The file; - is standard input
+        #[arg(value_name = "FILE")]
+        file: PathBuf,
+        /// Name to give the workflow instead of the one in the file
+        #[arg(long, value_name = "NAME")]
+        name: Option<String>,
+        /// Wait for the end and show how it goes; exit code 1 if it fails
+        #[arg(long, short)]
+        watch: bool,
+    },
+    /// List workflows, newest first
+    List {
+        #[command(flatten)]
+        client: ClientArgs,
+        /// Of all namespaces
+        #[arg(long, short = 'A')]
+        all_namespaces: bool,
+    },
+    /// Show a workflow and its tasks
+    Get(WorkflowArgs),
+    /// Follow a workflow to its end; exit code 1 if it fails
+    Watch(WorkflowArgs),
+    /// Print what the tasks wrote
+    Logs {
+        #[command(flatten)]
+        workflow: WorkflowArgs,
+        /// Only this task
+        #[arg(value_name = "TASK")]
+        task: Option<String>,
+        /// Go on as more is written
+        #[arg(long, short)]
+        follow: bool,
+    },
+    /// End a workflow early: running tasks finish, no further ones start
+    Stop {
+        #[command(flatten)]
+        workflow: WorkflowArgs,
+        /// End running tasks too
+        #[arg(long)]
+        now: bool,
+    },
+    /// Run again what did not succeed, or the tasks named and what depends on them
+    Retry {
+        #[command(flatten)]
+        workflow: WorkflowArgs,
+        /// Tasks to run again
+        #[arg(value_name = "TASK")]
+        tasks: Vec<String>,
+        /// Run everything again
+        #[arg(long, conflicts_with = "tasks")]
+        all: bool,
+    },
+    /// Draw a workflow
+    Graph {
+        #[command(flatten)]
+        workflow: WorkflowArgs,
+        /// As what
+        #[arg(long, short, value_enum, default_value = "text")]
+        output: Drawing,
+    },
+    /// Say why a task is not running
+    Explain {
+        #[command(flatten)]
+        workflow: WorkflowArgs,
+        /// The task
+        #[arg(value_name = "TASK")]
+        task: String,
+    },
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct WorkflowArgs {
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
+    /// The workflow; for `graph` also a file
+    #[arg(value_name = "WORKFLOW")]
+    pub(crate) name: String,
+}
+
+/// How a workflow is drawn.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Drawing {
+    /// Lines of text
+    Text,
+    /// A picture
+    Svg,
+    /// For Markdown
+    Mermaid,
 }

@@ -12,6 +12,7 @@ mod node;
 mod operators;
 mod signals;
 mod up;
+mod workflow;
 
 use std::{io::IsTerminal as _, process::ExitCode};
 
@@ -80,6 +81,7 @@ async fn serve(command: Command) -> anyhow::Result<()> {
         Command::Node(args) => node::run(&args).await,
         Command::ServeEcho(args) => serve_echo(&args).await,
         Command::Pause => Ok(steersman_node::programs::pause().await?),
+        Command::Workflow(command) => workflow::run(command).await,
         Command::Apply(args) => client::apply::apply(&args).await,
         Command::Get(args) => client::get::get(&args).await,
         Command::Describe(args) => client::describe::describe(&args).await,

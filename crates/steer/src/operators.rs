@@ -1,8 +1,11 @@
 //! `steer run`: operators on any Kubernetes.
 
-use anyhow::{Context as _, bail};
+use std::net::SocketAddr;
+
+use anyhow::Context as _;
 use kube::Client;
-use steersman::{LeaseOptions, Manager, ManagerError, Options};
+use steersman::{CancellationToken, LeaseOptions, Manager, ManagerError, Options};
+use tokio::task::JoinSet;
 
 use crate::{
     cli::{Operator, RunArgs},
@@ -20,30 +23,71 @@ pub(crate) async fn run(args: &RunArgs) -> anyhow::Result<()> {
     if args.install_crds {
         crds::install(&client).await.context("cannot install the operators' definitions")?;
     }
-    let wanted = |operator| args.operators.iter().any(|o| *o == operator || *o == Operator::All);
-    if !wanted(Operator::Webapp) {
-        bail!("no operator to run");
+    let mut running = JoinSet::new();
+    for (index, operator) in chosen(&args.operators).into_iter().enumerate() {
+        let options = options(operator, args, index);
+        let manager = operator.add_to(Manager::new(client.clone(), options));
+        running.spawn(run_one(operator, manager, shutdown.clone()));
     }
-    let options = Options {
-        lease: (!args.no_leader_election).then(|| {
-            LeaseOptions::new(&args.lease_namespace, steersman_webapp::LEASE)
-        }),
-        metrics: Some(args.metrics_address),
-        health: Some(args.health_address),
-        ..Options::named(steersman_webapp::OPERATOR)
-    };
-    let mut manager = Manager::new(client, options).controller(steersman_webapp::controller());
+    // The first that ends takes the others with it: a process whose operators are half gone helps nobody.
+    let mut result = Ok(());
+    while let Some(ended) = running.join_next().await {
+        shutdown.cancel();
+        result = result.and(ended?);
+    }
+    result
+}
+
+async fn run_one(operator: Operator, mut manager: Manager, shutdown: CancellationToken) -> anyhow::Result<()> {
     let endpoints = manager.listen().await?;
-    if let (Some(metrics), Some(health)) = (endpoints.metrics, endpoints.health) {
-        tracing::info!(%server, %metrics, %health, "running the WebApp operator");
-    }
+    let shown = |address: Option<SocketAddr>| address.map(|address| address.to_string()).unwrap_or_default();
+    let (metrics, health) = (shown(endpoints.metrics), shown(endpoints.health));
+    tracing::info!(operator = operator.name(), metrics, health, "running");
     manager.run(shutdown).await.map_err(anyhow::Error::new)
 }
 
-/// The exit code for an error of `steer run`: 4 when leadership was lost.
-pub(crate) fn exit_code(error: &anyhow::Error) -> Option<u8> {
-    match error.downcast_ref::<ManagerError>() {
-        Some(ManagerError::LostLease { .. }) => Some(4),
-        _ => None,
+/// Each operator once, `all` standing for every one.
+fn chosen(named: &[Operator]) -> Vec<Operator> {
+    let every = [Operator::Webapp, Operator::Observatory];
+    every.into_iter().filter(|o| named.contains(o) || named.contains(&Operator::All)).collect()
+}
+
+/// The first operator answers at the addresses that were asked for, further ones at free ports.
+fn options(operator: Operator, args: &RunArgs, index: usize) -> Options {
+    let at = |address: SocketAddr| if index == 0 { address } else { SocketAddr::new(address.ip(), 0) };
+    Options {
+        lease: (!args.no_leader_election).then(|| LeaseOptions::new(&args.lease_namespace, operator.lease())),
+        metrics: Some(at(args.metrics_address)),
+        health: Some(at(args.health_address)),
+        ..Options::named(operator.name())
     }
+}
+
+impl Operator {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Webapp => steersman_webapp::OPERATOR,
+            Self::Observatory => steersman_observatory::OPERATOR,
+            Self::All => "all",
+        }
+    }
+
+    fn lease(self) -> &'static str {
+        match self {
+            Self::Observatory => steersman_observatory::LEASE,
+            Self::Webapp | Self::All => steersman_webapp::LEASE,
+        }
+    }
+
+    fn add_to(self, manager: Manager) -> Manager {
+        match self {
+            Self::Observatory => steersman_observatory::controllers(manager),
+            Self::Webapp | Self::All => manager.controller(steersman_webapp::controller()),
+        }
+    }
+}
+
+/// The exit code for an error of `steer run`, where it has one of its own.
+pub(crate) fn exit_code(error: &anyhow::Error) -> Option<u8> {
+    error.downcast_ref::<ManagerError>().map(ManagerError::exit_code)
 }

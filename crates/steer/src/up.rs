@@ -108,21 +108,20 @@ impl Running {
         let operator = in_process(&server, User::new("system:steersman", ["system:masters"]));
         crds::install(&operator).await.context("cannot install the operators' definitions")?;
 
-        let controllers = Manager::new(operator.clone(), ManagerOptions::named("steersman-controllers"));
-        let controllers = steersman_controllers::controllers(
-            controllers,
-            ControllerOptions { root_ca: Some(authority.ca_pem().to_owned()) },
-        );
+        // One manager for everything, so that pods and Deployments are watched and kept only once.
         let options = ManagerOptions {
             metrics: Some(addresses.http),
             health: Some(addresses.http),
-            ..ManagerOptions::named(steersman_webapp::OPERATOR)
+            ..ManagerOptions::named("steersman")
         };
-        let webapp = Manager::new(operator, options).controller(steersman_webapp::controller());
-        let managers = Part::start("the controllers", |stop| async move {
-            tokio::try_join!(controllers.run(stop.clone()), webapp.run(stop))?;
-            Ok(())
-        });
+        let manager = Manager::new(operator, options);
+        let manager = steersman_controllers::controllers(
+            manager,
+            ControllerOptions { root_ca: Some(authority.ca_pem().to_owned()) },
+        );
+        let manager = manager.controller(steersman_webapp::controller());
+        let manager = steersman_observatory::controllers(manager);
+        let managers = Part::start("the controllers", |stop| async move { Ok(manager.run(stop).await?) });
 
         let node = Node::start(
             in_process(&server, User::new(format!("system:node:{NODE}"), ["system:nodes"])),

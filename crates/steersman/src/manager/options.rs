@@ -100,10 +100,10 @@ pub enum ManagerError {
 }
 
 impl ManagerError {
-    /// The exit code that a program should end with: 3 for a lost lease, 1 otherwise.
+    /// The exit code that a program should end with: 4 for a lost lease, 1 otherwise.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::LostLease { .. } => 3,
+            Self::LostLease { .. } => 4,
             _ => 1,
         }
     }
