@@ -109,7 +109,9 @@ async fn measure(start: Duration, pids: &[u32], client: &Client) -> Figures {
         let maps = maps.clone();
         tokio::spawn(async move {
             for number in 0..CREATES / CLIENTS {
-                maps.create(&PostParams::default(), &config_map(&format!("w{writer}-{number}"))).await.unwrap();
+                maps.create(&PostParams::default(), &config_map(&format!("w{writer}-{number}")))
+                    .await
+                    .unwrap();
             }
         })
     });
@@ -134,11 +136,16 @@ async fn measure(start: Duration, pids: &[u32], client: &Client) -> Figures {
 async fn fan_out(maps: &Api<ConfigMap>) -> f64 {
     let list = maps.list(&ListParams::default().limit(1)).await.unwrap();
     let version = list.metadata.resource_version.unwrap();
-    let watchers: Vec<_> = join_all((0..WATCHERS).map(|_| {
-        let (maps, version) = (maps.clone(), version.clone());
-        async move { maps.watch(&WatchParams::default().disable_bookmarks(), &version).await.unwrap().boxed() }
-    }))
-    .await;
+    let watchers: Vec<_> =
+        join_all(
+            (0..WATCHERS).map(|_| {
+                let (maps, version) = (maps.clone(), version.clone());
+                async move {
+                    maps.watch(&WatchParams::default().disable_bookmarks(), &version).await.unwrap().boxed()
+                }
+            }),
+        )
+        .await;
     let begin = Instant::now();
     let readers: Vec<_> = watchers
         .into_iter()
@@ -163,8 +170,10 @@ async fn fan_out(maps: &Api<ConfigMap>) -> f64 {
 }
 
 fn config_map(name: &str) -> ConfigMap {
-    serde_json::from_value(json!({"metadata": {"name": name, "labels": {"bench": "yes"}}, "data": {"key": "x".repeat(1000)}}))
-        .unwrap()
+    serde_json::from_value(
+        json!({"metadata": {"name": name, "labels": {"bench": "yes"}}, "data": {"key": "x".repeat(1000)}}),
+    )
+    .unwrap()
 }
 
 fn resident_kib(pid: u32) -> u64 {

@@ -123,5 +123,9 @@ async fn ten_kills_during_a_create_storm_lose_nothing_and_leave_nothing() {
             .then_some(())
     });
     up.stop();
-    assert_eq!(processes_with(&format!("CRASH_TEST={mark}")), Vec::<u32>::new(), "no process survives the end");
+    assert_eq!(
+        processes_with(&format!("CRASH_TEST={mark}")),
+        Vec::<u32>::new(),
+        "no process survives the end"
+    );
 }

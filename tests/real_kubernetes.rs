@@ -87,7 +87,8 @@ fn a_webapp_runs_on_a_real_control_plane() {
     };
     eventually("our node is ready", || {
         let node = json(&kubernetes, &["get", "node", NODE]);
-        let conditions = node.pointer("/status/conditions").and_then(Value::as_array).cloned().unwrap_or_default();
+        let conditions =
+            node.pointer("/status/conditions").and_then(Value::as_array).cloned().unwrap_or_default();
         conditions.iter().any(|c| text(c, "/type") == "Ready" && text(c, "/status") == "True").then_some(())
     });
     let operator = Running::start(
@@ -116,7 +117,8 @@ fn a_webapp_runs_on_a_real_control_plane() {
     let ready = |wanted: u64| {
         eventually(&format!("the WebApp has {wanted} replicas and says Ready"), || {
             let webapp = json(&kubernetes, &["get", "webapp", &name]);
-            let there = webapp.pointer("/status/availableReplicas").and_then(Value::as_u64).unwrap_or_default();
+            let there =
+                webapp.pointer("/status/availableReplicas").and_then(Value::as_u64).unwrap_or_default();
             (there == wanted && text(&webapp, "/status/phase") == "Ready").then_some(())
         });
     };
@@ -124,7 +126,10 @@ fn a_webapp_runs_on_a_real_control_plane() {
     kubernetes.run(&["rollout", "status", &format!("deployment/{name}"), "--timeout=60s"]).unwrap();
 
     let endpoints = || {
-        let slices = json(&kubernetes, &["get", "endpointslices", "-l", &format!("kubernetes.io/service-name={name}")]);
+        let slices = json(
+            &kubernetes,
+            &["get", "endpointslices", "-l", &format!("kubernetes.io/service-name={name}")],
+        );
         let slices = slices.get("items").and_then(Value::as_array).cloned().unwrap_or_default();
         slices
             .iter()
@@ -137,8 +142,16 @@ fn a_webapp_runs_on_a_real_control_plane() {
     kubernetes.run(&["scale", &format!("webapp/{name}"), "--replicas=3"]).unwrap();
     ready(3);
     eventually("the Service has three endpoints", || (endpoints() == 3).then_some(()));
-    let pod = text(&json(&kubernetes, &["get", "pods", "-l", &format!("app.kubernetes.io/name={name}")]), "/items/0/metadata/name").to_owned();
-    let pod = if pod.is_empty() { text(&json(&kubernetes, &["get", "pods"]), "/items/0/metadata/name").to_owned() } else { pod };
+    let pod = text(
+        &json(&kubernetes, &["get", "pods", "-l", &format!("app.kubernetes.io/name={name}")]),
+        "/items/0/metadata/name",
+    )
+    .to_owned();
+    let pod = if pod.is_empty() {
+        text(&json(&kubernetes, &["get", "pods"]), "/items/0/metadata/name").to_owned()
+    } else {
+        pod
+    };
     let log = eventually("kubectl logs shows what the pod wrote", || kubernetes.run(&["logs", &pod]).ok());
     assert!(!log.is_empty(), "{}", logs());
 
@@ -147,8 +160,10 @@ fn a_webapp_runs_on_a_real_control_plane() {
 
     kubernetes.run(&["delete", &format!("webapp/{name}"), "--timeout=60s"]).unwrap();
     eventually("nothing is left behind", || {
-        let left: usize =
-            ["webapps", "deployments", "replicasets", "pods", "services"].iter().map(|kind| count(&kubernetes, kind, &name)).sum();
+        let left: usize = ["webapps", "deployments", "replicasets", "pods", "services"]
+            .iter()
+            .map(|kind| count(&kubernetes, kind, &name))
+            .sum();
         (left == 0).then_some(())
     });
     operator.stop();

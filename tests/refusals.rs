@@ -16,12 +16,26 @@ fn write(folder: &Path, name: &str, text: &str) -> String {
 fn a_bad_manifest_is_refused_with_the_reason() {
     let folder = tempfile::tempdir().unwrap();
     let up = Up::start(&folder.path().join("state"));
-    let webapp = |spec: &str| format!("apiVersion: example.com/v1\nkind: WebApp\nmetadata: {{name: bad}}\nspec: {spec}\n");
+    let webapp = |spec: &str| {
+        format!("apiVersion: example.com/v1\nkind: WebApp\nmetadata: {{name: bad}}\nspec: {spec}\n")
+    };
     let cases = [
         ("malformed YAML", "a: [b\nc: d\n".to_owned(), vec!["malformed YAML", "line"]),
-        ("unknown kind", "apiVersion: v1\nkind: Nonsense\nmetadata: {name: a}\n".into(), vec!["Nonsense", "CustomResourceDefinition"]),
-        ("invalid name", "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: Not_Valid}\n".into(), vec!["metadata.name", "RFC 1123"]),
-        ("replicas -1", webapp("{image: x, replicas: -1}"), vec!["spec.replicas", "greater than or equal to 0"]),
+        (
+            "unknown kind",
+            "apiVersion: v1\nkind: Nonsense\nmetadata: {name: a}\n".into(),
+            vec!["Nonsense", "CustomResourceDefinition"],
+        ),
+        (
+            "invalid name",
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: Not_Valid}\n".into(),
+            vec!["metadata.name", "RFC 1123"],
+        ),
+        (
+            "replicas -1",
+            webapp("{image: x, replicas: -1}"),
+            vec!["spec.replicas", "greater than or equal to 0"],
+        ),
         ("missing image", webapp("{replicas: 1}"), vec!["spec.image", "Required value"]),
         ("unknown field", webapp("{image: x, replicas: 1, colour: red}"), vec!["spec.colour"]),
     ];
@@ -54,7 +68,8 @@ fn a_taken_port_is_named_with_the_remedy() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     let dir = folder.path().join("state");
-    let error = fails_to_start(&["--data-dir", dir.to_str().unwrap(), "--api-port", &port, "--http-port", "0"]);
+    let error =
+        fails_to_start(&["--data-dir", dir.to_str().unwrap(), "--api-port", &port, "--http-port", "0"]);
     assert!(error.contains(&port) && error.contains("--api-port"), "{error}");
 }
 
@@ -70,7 +85,8 @@ fn a_folder_that_cannot_be_written_is_named() {
         let locked = folder.path().join("locked");
         fs::create_dir(&locked).unwrap();
         fs::set_permissions(&locked, fs::Permissions::from_mode(0o500)).unwrap();
-        let error = fails_to_start(&["--data-dir", locked.to_str().unwrap(), "--api-port", "0", "--http-port", "0"]);
+        let error =
+            fails_to_start(&["--data-dir", locked.to_str().unwrap(), "--api-port", "0", "--http-port", "0"]);
         assert!(error.contains("--data-dir"), "{error}");
     }
 }

@@ -34,7 +34,8 @@ fn a_webapp_runs_answers_scales_and_goes_without_a_trace() {
     assert!(up.run(&["apply", "-f", sample]).contains("unchanged"));
     let webapp = up.objects(&["webapps"]).remove(0);
     let name = text(&webapp, "/metadata/name").to_owned();
-    let replicas = usize::try_from(webapp.pointer("/spec/replicas").and_then(Value::as_u64).unwrap()).unwrap();
+    let replicas =
+        usize::try_from(webapp.pointer("/spec/replicas").and_then(Value::as_u64).unwrap()).unwrap();
 
     eventually("every replica is ready", || (ready_pods(&up).len() == replicas).then_some(()));
     eventually("the WebApp says so", || {
@@ -48,11 +49,14 @@ fn a_webapp_runs_answers_scales_and_goes_without_a_trace() {
 
     let services = up.run(&["get", "services", &name]);
     let address = services.lines().last().unwrap().split_whitespace().last().unwrap().to_owned();
-    let body = eventually("the Service answers at the address that `steer get services` names", || http_get(&address));
+    let body = eventually("the Service answers at the address that `steer get services` names", || {
+        http_get(&address)
+    });
     assert!(body.contains(&name), "{body}");
 
     up.run(&["scale", &format!("webapp/{name}"), "--replicas=3"]);
-    let pods = eventually("three replicas are ready", || Some(ready_pods(&up)).filter(|pods| pods.len() == 3));
+    let pods =
+        eventually("three replicas are ready", || Some(ready_pods(&up)).filter(|pods| pods.len() == 3));
     let answered: BTreeSet<String> = (0..30)
         .filter_map(|_| http_get(&address))
         .filter_map(|body| pods.iter().find(|pod| body.contains(pod.as_str())).cloned())

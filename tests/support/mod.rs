@@ -91,7 +91,12 @@ impl Up {
 
     /// Runs a client command of `steer` against it.
     pub fn steer(&self, args: &[&str]) -> Output {
-        Command::new(steer()).args(args).env("KUBECONFIG", self.kubeconfig()).stdin(Stdio::null()).output().unwrap()
+        Command::new(steer())
+            .args(args)
+            .env("KUBECONFIG", self.kubeconfig())
+            .stdin(Stdio::null())
+            .output()
+            .unwrap()
     }
 
     /// The same; it must succeed.

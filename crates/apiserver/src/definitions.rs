@@ -179,7 +179,8 @@ async fn accept(
         let served = engine.served.load();
         // As the store has them now: others may have been established earlier in this round.
         let snapshot = engine.store.list(STORAGE, None);
-        let others = snapshot.iter().map(|stored| view::tree(stored)).filter(|other| other.name() != object.name());
+        let others =
+            snapshot.iter().map(|stored| view::tree(stored)).filter(|other| other.name() != object.name());
         let mut established: Vec<Value> = others.filter(is_established).collect();
         established.push(object.clone());
         let mut shapes: HashMap<Arc<str>, Shape> = HashMap::new();

@@ -35,7 +35,8 @@ async fn established(client: &Client, definition: &Value) {
     let made = client.post(DEFINITIONS, definition).await.ok(201);
     let version = made["metadata"]["resourceVersion"].as_str().expect("a version").to_owned();
     let name = definition["metadata"]["name"].as_str().expect("a name");
-    let path = format!("{DEFINITIONS}?watch=true&resourceVersion={version}&fieldSelector=metadata.name%3D{name}");
+    let path =
+        format!("{DEFINITIONS}?watch=true&resourceVersion={version}&fieldSelector=metadata.name%3D{name}");
     let mut watch = client.watch(&path).await;
     loop {
         let event = watch.next().await.expect("an event");

@@ -33,7 +33,11 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
-            let code = if error.is::<CouldNotStart>() { Some(COULD_NOT_START) } else { operators::exit_code(&error) };
+            let code = if error.is::<CouldNotStart>() {
+                Some(COULD_NOT_START)
+            } else {
+                operators::exit_code(&error)
+            };
             ExitCode::from(code.unwrap_or(1))
         }
     }
@@ -125,5 +129,9 @@ fn start_logging(filter: Option<&str>, command: &Command) {
     };
     let filter = tracing_subscriber::EnvFilter::try_new(filter.unwrap_or(usual))
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(usual));
-    tracing_subscriber::fmt().with_env_filter(filter).with_ansi(std::io::stderr().is_terminal()).with_writer(std::io::stderr).init();
+    tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
+        .with_writer(std::io::stderr)
+        .init();
 }

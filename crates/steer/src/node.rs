@@ -19,7 +19,9 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let server = config.cluster_url.clone();
     let client = Client::try_from(config).context("the kubeconfig cannot be used")?;
     let client_ca_pem = match &args.client_ca_file {
-        Some(path) => Some(fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?),
+        Some(path) => {
+            Some(fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?)
+        }
         None => None,
     };
     let defaults = NodeOptions::default();

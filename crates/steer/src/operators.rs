@@ -38,7 +38,11 @@ pub(crate) async fn run(args: &RunArgs) -> anyhow::Result<()> {
     result
 }
 
-async fn run_one(operator: Operator, mut manager: Manager, shutdown: CancellationToken) -> anyhow::Result<()> {
+async fn run_one(
+    operator: Operator,
+    mut manager: Manager,
+    shutdown: CancellationToken,
+) -> anyhow::Result<()> {
     let endpoints = manager.listen().await?;
     let shown = |address: Option<SocketAddr>| address.map(|address| address.to_string()).unwrap_or_default();
     let (metrics, health) = (shown(endpoints.metrics), shown(endpoints.health));

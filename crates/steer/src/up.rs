@@ -242,9 +242,7 @@ fn in_process(server: &Server, user: User) -> Client {
 
 /// Makes the folder and locks it against a second `steer up`.
 fn claim(dir: &Path) -> anyhow::Result<File> {
-    let unusable = || {
-        format!("cannot write to the folder {}: choose another with --data-dir", dir.display())
-    };
+    let unusable = || format!("cannot write to the folder {}: choose another with --data-dir", dir.display());
     fs::create_dir_all(dir).with_context(unusable)?;
     let lock = File::options()
         .create(true)

@@ -58,9 +58,16 @@ pub(crate) async fn run(command: WorkflowCommand) -> anyhow::Result<()> {
         WorkflowCommand::Logs { workflow, task, follow } => {
             let connection = Connection::open(&workflow.client).await?;
             let params = LogParams { follow, ..LogParams::default() };
-            cli::logs(&connection.client, &connection.namespace, &workflow.name, task.as_deref(), &params, |task, attempt, line| {
-                println!("{task}/{attempt}: {line}");
-            })
+            cli::logs(
+                &connection.client,
+                &connection.namespace,
+                &workflow.name,
+                task.as_deref(),
+                &params,
+                |task, attempt, line| {
+                    println!("{task}/{attempt}: {line}");
+                },
+            )
             .await?;
             Ok(())
         }

@@ -34,11 +34,16 @@ pub(crate) async fn delete(args: &DeleteArgs) -> anyhow::Result<()> {
     for (kind, namespace, name) in targets {
         let path = kind.path(Some(&namespace), Some(&name));
         let body = br#"{"kind":"DeleteOptions","apiVersion":"v1","propagationPolicy":"Background"}"#.to_vec();
-        match connection.request("DELETE", &path, "application/json", Some(("application/json", body))).await {
+        match connection.request("DELETE", &path, "application/json", Some(("application/json", body))).await
+        {
             Ok(answer) => {
                 println!("{} deleted", kind.label(&name));
                 let uid = answer.pointer("/details/uid").or_else(|| answer.pointer("/metadata/uid"));
-                waiting.push((kind.label(&name), path, uid.and_then(Value::as_str).unwrap_or_default().to_owned()));
+                waiting.push((
+                    kind.label(&name),
+                    path,
+                    uid.and_then(Value::as_str).unwrap_or_default().to_owned(),
+                ));
             }
             Err(error) if args.ignore_not_found && is_not_found(&error) => {}
             Err(error) => return Err(error),
@@ -51,7 +56,10 @@ pub(crate) async fn delete(args: &DeleteArgs) -> anyhow::Result<()> {
     for (label, path, uid) in waiting {
         while !gone(&connection, &path, &uid).await? {
             if Instant::now() >= deadline {
-                bail!("{label} is still there after {} s: see its finalizers with `steer describe`", args.timeout);
+                bail!(
+                    "{label} is still there after {} s: see its finalizers with `steer describe`",
+                    args.timeout
+                );
             }
             sleep(POLL).await;
         }

@@ -23,7 +23,8 @@ pub(crate) async fn describe(args: &DescribeArgs) -> anyhow::Result<()> {
             shown += 1;
             print!("{}", render(&object));
             let uid = object.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
-            let namespace = object.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or("default");
+            let namespace =
+                object.pointer("/metadata/namespace").and_then(Value::as_str).unwrap_or("default");
             let path = format!(
                 "/api/v1/namespaces/{namespace}/events?fieldSelector={}",
                 encode(&format!("involvedObject.uid={uid}"))
@@ -89,11 +90,17 @@ fn render_events(list: &Value) -> String {
     let mut text = "Events:\n".to_owned();
     for event in items {
         let field = |path: &str| event.pointer(path).and_then(Value::as_str).unwrap_or_default();
-        let count = event.pointer("/count").or_else(|| event.pointer("/series/count")).and_then(Value::as_u64);
+        let count =
+            event.pointer("/count").or_else(|| event.pointer("/series/count")).and_then(Value::as_u64);
         let times = count.filter(|n| *n > 1).map(|n| format!(" (x{n})")).unwrap_or_default();
         let when = [field("/lastTimestamp"), field("/eventTime"), field("/metadata/creationTimestamp")];
         let when = when.into_iter().find(|t| !t.is_empty()).unwrap_or_default();
-        text.push_str(&format!("  {when}  {:<8} {}: {}{times}\n", field("/type"), field("/reason"), field("/message")));
+        text.push_str(&format!(
+            "  {when}  {:<8} {}: {}{times}\n",
+            field("/type"),
+            field("/reason"),
+            field("/message")
+        ));
     }
     text
 }

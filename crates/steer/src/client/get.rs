@@ -118,7 +118,9 @@ impl Rows {
             .iter()
             .map(|row| {
                 let meta = |path: &str| {
-                    row.pointer(&format!("/object/metadata/{path}")).and_then(Value::as_str).unwrap_or_default()
+                    row.pointer(&format!("/object/metadata/{path}"))
+                        .and_then(Value::as_str)
+                        .unwrap_or_default()
                 };
                 let mut line: Vec<String> = shown
                     .iter()
@@ -144,7 +146,11 @@ impl Rows {
         let widths: Vec<usize> = (0..self.heading.len())
             .map(|i| {
                 let cells = self.lines.iter().filter_map(|line| line.get(i));
-                cells.map(|c| c.chars().count()).chain([self.heading[i].chars().count()]).max().unwrap_or_default()
+                cells
+                    .map(|c| c.chars().count())
+                    .chain([self.heading[i].chars().count()])
+                    .max()
+                    .unwrap_or_default()
             })
             .collect();
         for line in [&self.heading].into_iter().chain(&self.lines) {

@@ -24,7 +24,8 @@ pub(crate) async fn logs(args: &LogsArgs) -> anyhow::Result<()> {
             first_pod(&connection, catalog.find(kind)?, name).await?
         }
     };
-    let mut path = format!("/api/v1/namespaces/{}/pods/{pod}/log?follow={}", connection.namespace, args.follow);
+    let mut path =
+        format!("/api/v1/namespaces/{}/pods/{pod}/log?follow={}", connection.namespace, args.follow);
     if let Some(container) = &args.container {
         path.push_str(&format!("&container={}", encode(container)));
     }
@@ -61,7 +62,8 @@ async fn first_pod(connection: &Connection, kind: &ResourceType, name: &str) -> 
     let Some(selector) = selector(&object) else {
         bail!("{} says nothing about its pods; name a pod instead", kind.label(name));
     };
-    let path = format!("/api/v1/namespaces/{}/pods?labelSelector={}", connection.namespace, encode(&selector));
+    let path =
+        format!("/api/v1/namespaces/{}/pods?labelSelector={}", connection.namespace, encode(&selector));
     let pods = connection.get(&path).await?;
     match pods.pointer("/items/0/metadata/name").and_then(Value::as_str) {
         Some(pod) => Ok(pod.to_owned()),
@@ -88,7 +90,10 @@ mod tests {
     #[test]
     fn a_selector_comes_from_status_or_spec() {
         assert_eq!(selector(&json!({"status": {"selector": "a=b"}})).as_deref(), Some("a=b"));
-        assert_eq!(selector(&json!({"spec": {"selector": {"matchLabels": {"a": "b"}}}})).as_deref(), Some("a=b"));
+        assert_eq!(
+            selector(&json!({"spec": {"selector": {"matchLabels": {"a": "b"}}}})).as_deref(),
+            Some("a=b")
+        );
         assert_eq!(selector(&json!({"spec": {"selector": {"a": "b"}}})).as_deref(), Some("a=b"));
         assert_eq!(selector(&json!({"spec": {}})), None);
     }

@@ -74,7 +74,10 @@ fn parse(text: &str) -> anyhow::Result<Vec<Manifest>> {
         let position = index + 1;
         match document {
             Value::Null => {}
-            Value::Object(mut map) if map.get("kind").and_then(Value::as_str).is_some_and(|k| k.ends_with("List")) && map.contains_key("items") => {
+            Value::Object(mut map)
+                if map.get("kind").and_then(Value::as_str).is_some_and(|k| k.ends_with("List"))
+                    && map.contains_key("items") =>
+            {
                 let Some(Value::Array(items)) = map.remove("items") else {
                     bail!("document {position}: items is not a list");
                 };

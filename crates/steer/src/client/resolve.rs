@@ -55,7 +55,10 @@ impl ResourceType {
             || self.singular == name
             || self.kind.to_lowercase() == name
             || self.short_names.iter().any(|short| short == name);
-        named && group.is_none_or(|group| group == self.group || group == format!("{}.{}", self.version, self.group))
+        named
+            && group.is_none_or(|group| {
+                group == self.group || group == format!("{}.{}", self.version, self.group)
+            })
     }
 }
 
@@ -69,23 +72,31 @@ impl Catalog {
         let mut paths = vec![(String::new(), "v1".to_owned())];
         for group in array(&groups, "groups") {
             let name = text(group, "name");
-            let preferred = group.pointer("/preferredVersion/version").and_then(Value::as_str).unwrap_or_default();
+            let preferred =
+                group.pointer("/preferredVersion/version").and_then(Value::as_str).unwrap_or_default();
             let mut versions: Vec<_> = array(group, "versions").iter().map(|v| text(v, "version")).collect();
             versions.sort_by_key(|version| version != preferred);
             paths.extend(versions.into_iter().map(|version| (name.clone(), version)));
         }
         let lists = paths.into_iter().map(|(group, version)| async move {
-            let path = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
+            let path =
+                if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
             let list = connection.get(&path).await?;
-            let types = array(&list, "resources").iter().filter(|r| !text(r, "name").contains('/')).map(|r| ResourceType {
-                group: group.clone(),
-                version: version.clone(),
-                plural: text(r, "name"),
-                singular: text(r, "singularName"),
-                kind: text(r, "kind"),
-                namespaced: r.get("namespaced").and_then(Value::as_bool).unwrap_or_default(),
-                short_names: array(r, "shortNames").iter().filter_map(|s| s.as_str().map(str::to_owned)).collect(),
-            });
+            let types =
+                array(&list, "resources").iter().filter(|r| !text(r, "name").contains('/')).map(|r| {
+                    ResourceType {
+                        group: group.clone(),
+                        version: version.clone(),
+                        plural: text(r, "name"),
+                        singular: text(r, "singularName"),
+                        kind: text(r, "kind"),
+                        namespaced: r.get("namespaced").and_then(Value::as_bool).unwrap_or_default(),
+                        short_names: array(r, "shortNames")
+                            .iter()
+                            .filter_map(|s| s.as_str().map(str::to_owned))
+                            .collect(),
+                    }
+                });
             anyhow::Ok(types.collect::<Vec<_>>())
         });
         Ok(Self(try_join_all(lists).await?.concat()))
@@ -111,7 +122,10 @@ impl Catalog {
     /// The objects that words such as `pods`, `pod web-1 web-2`, `deploy/web svc/web` or `pods,services` name.
     ///
     /// A type without a name stands for all of its objects.
-    pub(crate) fn parse<'a>(&'a self, words: &'a [String]) -> anyhow::Result<Vec<(&'a ResourceType, Option<&'a str>)>> {
+    pub(crate) fn parse<'a>(
+        &'a self,
+        words: &'a [String],
+    ) -> anyhow::Result<Vec<(&'a ResourceType, Option<&'a str>)>> {
         let Some(first) = words.first() else { bail!("name a resource type, for example `pods`") };
         if words.iter().any(|word| word.contains('/')) {
             return words
@@ -144,15 +158,16 @@ mod tests {
     use super::*;
 
     fn catalog() -> Catalog {
-        let make = |group: &str, version: &str, plural: &str, kind: &str, short: &[&str], namespaced| ResourceType {
-            group: group.into(),
-            version: version.into(),
-            plural: plural.into(),
-            singular: kind.to_lowercase(),
-            kind: kind.into(),
-            namespaced,
-            short_names: short.iter().map(|s| (*s).to_owned()).collect(),
-        };
+        let make =
+            |group: &str, version: &str, plural: &str, kind: &str, short: &[&str], namespaced| ResourceType {
+                group: group.into(),
+                version: version.into(),
+                plural: plural.into(),
+                singular: kind.to_lowercase(),
+                kind: kind.into(),
+                namespaced,
+                short_names: short.iter().map(|s| (*s).to_owned()).collect(),
+            };
         Catalog(vec![
             make("", "v1", "pods", "Pod", &["po"], true),
             make("", "v1", "nodes", "Node", &["no"], false),
@@ -168,7 +183,9 @@ mod tests {
     #[test]
     fn a_type_is_found_by_any_of_its_names() {
         let catalog = catalog();
-        for word in ["deployments", "deployment", "Deployment", "deploy", "deployments.apps", "deployments.v1.apps"] {
+        for word in
+            ["deployments", "deployment", "Deployment", "deploy", "deployments.apps", "deployments.v1.apps"]
+        {
             assert_eq!(catalog.find(word).unwrap().plural, "deployments", "{word}");
         }
         let error = catalog.find("deployments.example.com").unwrap_err().to_string();
