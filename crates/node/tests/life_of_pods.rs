@@ -80,7 +80,7 @@ fn container(pod: &Pod) -> Option<&ContainerStatus> {
     pod.status.as_ref()?.container_statuses.as_ref()?.first()
 }
 
-fn waiting<'a>(pod: &'a Pod) -> Option<(&'a str, &'a str)> {
+fn waiting(pod: &Pod) -> Option<(&str, &str)> {
     let waiting = container(pod)?.state.as_ref()?.waiting.as_ref()?;
     Some((waiting.reason.as_deref()?, waiting.message.as_deref().unwrap_or_default()))
 }

@@ -297,24 +297,24 @@ pub(crate) fn user(pod: &Pod, shared: &Shared) -> (u32, u32) {
 mod tests {
     use super::*;
 
-    fn pod(spec: serde_json::Value) -> Pod {
+    fn pod(spec: &serde_json::Value) -> Pod {
         serde_json::from_value(serde_json::json!({"metadata": {"name": "p"}, "spec": spec})).expect("a pod")
     }
 
     #[test]
     fn a_pod_without_ports_stays_on_the_host_network() {
-        let none = pod(serde_json::json!({"containers": [{"name": "c"}]}));
+        let none = pod(&serde_json::json!({"containers": [{"name": "c"}]}));
         assert_eq!(network(&none), PodNetwork::Host);
         let ports = serde_json::json!([{"name": "c", "ports": [{"containerPort": 80}]}]);
-        let serving = pod(serde_json::json!({"containers": ports}));
+        let serving = pod(&serde_json::json!({"containers": ports}));
         assert_eq!(network(&serving), PodNetwork::Own);
-        let host = pod(serde_json::json!({"hostNetwork": true, "containers": ports}));
+        let host = pod(&serde_json::json!({"hostNetwork": true, "containers": ports}));
         assert_eq!(network(&host), PodNetwork::Host);
     }
 
     #[test]
     fn a_long_name_is_cut_to_a_host_name() {
-        let mut long = pod(serde_json::json!({"containers": []}));
+        let mut long = pod(&serde_json::json!({"containers": []}));
         long.metadata.name = Some(format!("{}-{}", "a".repeat(62), "b".repeat(20)));
         assert_eq!(hostname(&long), "a".repeat(62));
     }

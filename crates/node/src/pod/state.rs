@@ -310,7 +310,7 @@ mod tests {
         }
     }
 
-    fn pod(policy: &str, state: serde_json::Value) -> Pod {
+    fn pod(policy: &str, state: &serde_json::Value) -> Pod {
         serde_json::from_value(serde_json::json!({
             "spec": {"restartPolicy": policy, "containers": [{"name": "c"}]},
             "status": {"containerStatuses": [{
@@ -324,20 +324,20 @@ mod tests {
     #[test]
     fn a_container_that_ran_on_an_earlier_node_is_started_again() {
         let running = serde_json::json!({"running": {"startedAt": "2026-01-01T00:00:00Z"}});
-        let states = from_pod(&pod("Always", running.clone()), Timestamp::UNIX_EPOCH);
+        let states = from_pod(&pod("Always", &running), Timestamp::UNIX_EPOCH);
         assert_eq!((states[0].restarts, states[0].ran), (2, true));
         assert!(matches!(states[0].step, Step::Waiting { .. }));
         let last = states[0].last.as_ref().expect("its last end");
         assert_eq!((last.code, last.reason.as_str()), (137, "ContainerStatusUnknown"));
 
-        let states = from_pod(&pod("Never", running), Timestamp::UNIX_EPOCH);
+        let states = from_pod(&pod("Never", &running), Timestamp::UNIX_EPOCH);
         assert!(matches!(&states[0].step, Step::Ended(ended) if ended.code == 137));
     }
 
     #[test]
     fn a_container_that_was_done_stays_done() {
         let done = serde_json::json!({"terminated": {"exitCode": 0, "reason": "Completed"}});
-        let states = from_pod(&pod("OnFailure", done), Timestamp::UNIX_EPOCH);
+        let states = from_pod(&pod("OnFailure", &done), Timestamp::UNIX_EPOCH);
         assert!(matches!(&states[0].step, Step::Ended(ended) if ended.code == 0));
     }
 }

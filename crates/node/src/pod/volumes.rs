@@ -321,7 +321,7 @@ mod tests {
     use super::super::lookup::tests::Table;
     use super::*;
 
-    fn pod(volumes: serde_json::Value) -> Pod {
+    fn pod(volumes: &serde_json::Value) -> Pod {
         serde_json::from_value(serde_json::json!({
             "metadata": {"name": "p", "namespace": "ns", "labels": {"a": "b"}},
             "spec": {"containers": [], "volumes": volumes},
@@ -342,7 +342,7 @@ mod tests {
             cores: 2,
             memory: 1,
         };
-        let prepared = prepare(&pod(volumes), &folder, &around, &table).await;
+        let prepared = prepare(&pod(&volumes), &folder, &around, &table).await;
         (folder, prepared)
     }
 

@@ -5,6 +5,7 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
@@ -43,6 +44,9 @@ impl Spawner {
                     .arg("pod-init")
                     .arg(&order.title)
                     .env_clear()
+                    // Ctrl-C in a terminal reaches the whole group of the node; helpers end when
+                    // the node says so, after their pods had time to end.
+                    .process_group(0)
                     .stdin(Stdio::from(order.socket))
                     .stdout(Stdio::null())
                     .spawn();

@@ -149,7 +149,7 @@ mod tests {
         .expect("a service")
     }
 
-    fn slice(name: &str, port: &str, endpoints: serde_json::Value) -> EndpointSlice {
+    fn slice(name: &str, port: &str, endpoints: &serde_json::Value) -> EndpointSlice {
         serde_json::from_value(serde_json::json!({
             "metadata": {"name": name, "namespace": "ns",
                 "labels": {"kubernetes.io/service-name": "web"}},
@@ -172,13 +172,13 @@ mod tests {
             slice(
                 "a",
                 "http",
-                serde_json::json!([
+                &serde_json::json!([
                     {"addresses": ["10.244.0.3"], "conditions": {"ready": true}},
                     {"addresses": ["10.244.0.2"], "conditions": {"ready": false, "serving": true}},
                 ]),
             ),
-            slice("b", "http", serde_json::json!([{"addresses": ["10.244.0.9"]}])),
-            slice("c", "other", serde_json::json!([{"addresses": ["10.244.0.7"]}])),
+            slice("b", "http", &serde_json::json!([{"addresses": ["10.244.0.9"]}])),
+            slice("c", "other", &serde_json::json!([{"addresses": ["10.244.0.7"]}])),
         ];
         assert_eq!(shown(&slices), ["10.244.0.3:8080", "10.244.0.9:8080"]);
     }
@@ -188,7 +188,7 @@ mod tests {
         let slices = [slice(
             "a",
             "http",
-            serde_json::json!([
+            &serde_json::json!([
                 {"addresses": ["10.244.0.2"], "conditions": {"ready": false, "serving": true}},
                 {"addresses": ["10.244.0.3"], "conditions": {"ready": false, "serving": false}},
             ]),
@@ -199,10 +199,10 @@ mod tests {
     #[test]
     fn a_slice_without_the_label_belongs_to_nobody() {
         let mut slices = Slices::default();
-        let mut stray = slice("a", "http", serde_json::json!([]));
+        let mut stray = slice("a", "http", &serde_json::json!([]));
         stray.metadata.labels = None;
         assert_eq!(slices.set(stray), None);
-        let key = slices.set(slice("a", "http", serde_json::json!([]))).expect("its service");
+        let key = slices.set(slice("a", "http", &serde_json::json!([]))).expect("its service");
         assert_eq!(key.name, "web");
         assert_eq!(slices.of(&key).count(), 1);
     }
