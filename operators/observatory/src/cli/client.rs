@@ -1,6 +1,7 @@
 //! What needs a cluster.
 
 use std::ops::ControlFlow;
+use std::time::Duration;
 
 use futures::{AsyncBufReadExt, StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
@@ -11,6 +12,9 @@ use serde_json::json;
 use super::lint::{Finding, lint};
 use crate::run::names;
 use crate::types::{GROUP, Observatory, Phase, RerunMode, Shutdown};
+
+/// How long to wait before a watch that ended is begun again.
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// Why a command failed.
 #[derive(Debug, thiserror::Error)]
@@ -148,6 +152,7 @@ pub async fn watch(
                 return Ok(());
             }
         }
+        tokio::time::sleep(PAUSE).await;
     }
 }
 
@@ -260,6 +265,8 @@ pub async fn retry(
 ) -> Result<Observatory, ClientError> {
     let workflow = get(client, namespace, name).await?;
     let status = workflow.status.clone().unwrap_or_default();
+    // Tasks that are named are meant.
+    let mode = if tasks.is_empty() || mode == RerunMode::All { mode } else { RerunMode::Tasks };
     let refused = |why: &str| Err(ClientError::Refused(format!("workflow {namespace}/{name} {why}")));
     if workflow.spec.is_scheduled() {
         return refused("is a schedule; name one of its runs");

@@ -157,6 +157,7 @@ mod tests {
 
     use super::*;
 
+    #[allow(clippy::needless_pass_by_value, reason = "what json! makes is handed over")]
     fn workflow(fields: Value, status: Value) -> Observatory {
         let mut spec = json!({"tasks": [
             {"name": "a", "image": "i"},

@@ -56,7 +56,7 @@ pub struct Engine {
 
 impl Engine {
     /// An engine for a graph of which nothing has run.
-    pub fn new(graph: Arc<Graph>, limit: usize) -> Self {
+    pub fn new(graph: &Arc<Graph>, limit: usize) -> Self {
         let mut engine = Self {
             states: vec![State::Blocked; graph.len()],
             left: graph
@@ -68,7 +68,7 @@ impl Engine {
             gate: Gate::Open,
             counts: [0; 7],
             work: 0,
-            graph: Arc::clone(&graph),
+            graph: Arc::clone(graph),
         };
         engine.counts[State::Blocked as usize] = graph.len();
         for task in graph.tasks() {
@@ -111,7 +111,7 @@ impl Engine {
     }
 
     /// Gives a slot to the task that should start next, if there is one and a slot is free.
-    pub fn next(&mut self) -> Option<u32> {
+    pub fn start_next(&mut self) -> Option<u32> {
         if !self.has_room() {
             return None;
         }

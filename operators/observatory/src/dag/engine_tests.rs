@@ -18,10 +18,10 @@ fn graph(tasks: usize, edges: impl IntoIterator<Item = (usize, usize)>) -> Arc<G
 
 /// Runs everything to its end, always ending the task that runs longest, and returns the work.
 fn work(graph: &Arc<Graph>, limit: usize) -> u64 {
-    let mut engine = Engine::new(Arc::clone(graph), limit);
+    let mut engine = Engine::new(graph, limit);
     let mut running = std::collections::VecDeque::new();
     loop {
-        while let Some(task) = engine.next() {
+        while let Some(task) = engine.start_next() {
             running.push_back(task);
         }
         match running.pop_front() {
@@ -70,8 +70,8 @@ fn work_grows_with_tasks_and_dependencies_and_no_faster() {
 fn a_failure_in_a_large_graph_is_passed_on_once() {
     let n = 10_000;
     let graph = graph(n, (1..n).map(|task| (task - 1, task)));
-    let mut engine = Engine::new(graph, 1);
-    let first = engine.next().expect("the first task");
+    let mut engine = Engine::new(&graph, 1);
+    let first = engine.start_next().expect("the first task");
     assert_eq!(engine.failed(first).len(), n - 1);
     assert!(engine.is_over());
     assert!(engine.work() <= 2 * n as u64 + 1);
@@ -81,34 +81,34 @@ fn a_failure_in_a_large_graph_is_passed_on_once() {
 fn the_longest_way_goes_first_and_priority_before_it() {
     // 0, and the chain 1 -> 2 -> 3.
     let chain = graph(4, [(1, 2), (2, 3)]);
-    assert_eq!(Engine::new(chain, 1).next(), Some(1));
+    assert_eq!(Engine::new(&chain, 1).start_next(), Some(1));
     let mut specs: Vec<TaskSpec> =
         ["a", "b", "c"].map(|name| TaskSpec { name: name.to_owned(), ..TaskSpec::default() }).into();
     specs[2].priority = Some(5);
     specs[1].dependencies.clear();
-    assert_eq!(Engine::new(Arc::new(Graph::new(&specs)), 1).next(), Some(2));
+    assert_eq!(Engine::new(&Arc::new(Graph::new(&specs)), 1).start_next(), Some(2));
 }
 
 #[test]
 fn a_task_between_attempts_gives_its_slot_to_others() {
-    let mut engine = Engine::new(graph(2, []), 1);
-    assert_eq!(engine.next(), Some(0));
-    assert_eq!(engine.next(), None);
+    let mut engine = Engine::new(&graph(2, []), 1);
+    assert_eq!(engine.start_next(), Some(0));
+    assert_eq!(engine.start_next(), None);
     engine.wait(0);
-    assert_eq!(engine.next(), Some(1));
+    assert_eq!(engine.start_next(), Some(1));
     engine.resume(0);
-    assert_eq!(engine.next(), None, "a retry does not go beyond the limit");
+    assert_eq!(engine.start_next(), None, "a retry does not go beyond the limit");
     engine.succeeded(1);
-    assert_eq!(engine.next(), Some(0));
+    assert_eq!(engine.start_next(), Some(0));
 }
 
 #[test]
 fn nothing_starts_while_the_gate_is_closed() {
-    let mut engine = Engine::new(graph(2, [(0, 1)]), 1);
+    let mut engine = Engine::new(&graph(2, [(0, 1)]), 1);
     engine.set_gate(Gate::Closed);
-    assert_eq!(engine.next(), None);
+    assert_eq!(engine.start_next(), None);
     engine.set_gate(Gate::Open);
-    assert_eq!(engine.next(), Some(0));
+    assert_eq!(engine.start_next(), Some(0));
 }
 
 /// The same decisions, made by looking at everything every time.
@@ -213,7 +213,7 @@ fn graphs() -> impl Strategy<Value = Arc<Graph>> {
 proptest! {
     #[test]
     fn the_engine_decides_as_a_model_that_looks_at_everything(graph in graphs(), steps in steps()) {
-        let mut engine = Engine::new(Arc::clone(&graph), 3);
+        let mut engine = Engine::new(&graph, 3);
         let mut model = Model {
             states: vec![State::Blocked; graph.len()],
             graph: Arc::clone(&graph),
@@ -228,7 +228,7 @@ proptest! {
         };
         for step in steps {
             match step {
-                Step::Next => prop_assert_eq!(engine.next(), model.next()),
+                Step::Next => prop_assert_eq!(engine.start_next(), model.next()),
                 Step::Succeed(seed) => if let Some(task) = pick(&model, State::Running, seed) {
                     engine.succeeded(task);
                     model.states[task as usize] = State::Succeeded;

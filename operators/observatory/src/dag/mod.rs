@@ -4,7 +4,7 @@
 //!   TaskSpec[] ──check──▶ Graph (frozen: who depends on whom, how long the way to the end is)
 //!                           │
 //!                           ▼
-//!   what ended ──────▶ Engine (what may start now) ──▶ next()
+//!   what ended ──────▶ Engine (what may start now) ──▶ start_next()
 //! ```
 
 mod check;

@@ -17,6 +17,8 @@ mod restore;
 pub mod retry;
 #[cfg(test)]
 mod tests;
+mod time;
+mod work;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -34,12 +36,8 @@ pub use self::restore::begin_rerun;
 use self::retry::Past;
 use crate::dag::{Engine, Gate, State};
 use crate::types::{
-    AttemptStatus, DurationText, FailurePolicy, Observatory, ObservatoryStatus, Phase, Shutdown, TaskSpec,
-    TaskStatus, time,
+    AttemptStatus, FailurePolicy, Observatory, ObservatoryStatus, Phase, Shutdown, TaskSpec, TaskStatus, time,
 };
-
-/// How long an image may be unusable before the attempt counts as failed.
-const IMAGE_PATIENCE: Duration = Duration::from_secs(600);
 
 /// A run of a workflow.
 pub struct Run {
@@ -318,48 +316,6 @@ impl Run {
         }
     }
 
-    /// Says why we ended a pod, instead of that it was deleted.
-    fn explain_kill(&self, task: u32, end: &mut End) {
-        let spec = self.task(task);
-        let limit = |text: &Option<DurationText>| text.as_ref().map(ToString::to_string).unwrap_or_default();
-        let killed = self.live[task as usize].killed.or_else(|| self.kill_by_deadline(task, end.started));
-        let (reason, message, failure) = match killed {
-            _ if end.verdict == Verdict::Succeeded => return,
-            None => return,
-            Some(Kill::Timeout) => {
-                ("TimedOut", format!("took longer than {}", limit(&spec.timeout)), Failure::Timeout)
-            }
-            Some(Kill::TotalTimeout) => (
-                "TimedOut",
-                format!("all attempts together took longer than {}", limit(&spec.total_timeout)),
-                Failure::Timeout,
-            ),
-            Some(Kill::StartTimeout) => {
-                let why = self.tasks[task as usize].message.clone().unwrap_or_default();
-                let after =
-                    if spec.start_timeout.is_some() { limit(&spec.start_timeout) } else { "10m".to_owned() };
-                let message = format!("did not start within {after}: {why}");
-                ("StartTimeout", message.trim_end_matches(": ").to_owned(), Failure::Error)
-            }
-            Some(Kill::Workflow) => {
-                let ending = self.ending.unwrap_or(Ending::Terminated);
-                (ending.reason(), ending.message().to_owned(), Failure::Error)
-            }
-        };
-        end.verdict = Verdict::Failed(failure);
-        end.reason = Some(reason.to_owned());
-        end.message = Some(message);
-    }
-
-    /// After a restart, the pod itself tells that it was deleted because its time was up.
-    fn kill_by_deadline(&self, task: u32, started: Option<Timestamp>) -> Option<Kill> {
-        let pod = self.live[task as usize].pod.as_ref()?;
-        let deleted = pod.metadata.deletion_timestamp.as_ref()?.0.as_second();
-        let asked = deleted - pod.metadata.deletion_grace_period_seconds.unwrap_or(0);
-        let (deadline, kill) = self.deadline(task, started)?;
-        (asked >= deadline.as_second()).then_some(kill)
-    }
-
     fn try_again(&mut self, task: u32, wait: Duration, now: Timestamp) {
         let status = &mut self.tasks[task as usize];
         let number = status.attempt;
@@ -454,235 +410,6 @@ impl Run {
             live.killed = Some(why);
             self.kills.push(Arc::clone(pod));
         }
-    }
-
-    // === time ===
-
-    /// Does what is due.
-    pub fn tick(&mut self, now: Timestamp) {
-        self.apply_failure_policy();
-        if self.workflow_deadline().is_some_and(|deadline| deadline <= now) {
-            self.end_early(Ending::TimedOut);
-        }
-        while let Some(&Reverse((at, task))) = self.timers.peek() {
-            if at > now {
-                break;
-            }
-            self.timers.pop();
-            self.look_at(task, now);
-        }
-    }
-
-    fn look_at(&mut self, task: u32, now: Timestamp) {
-        let live = &self.live[task as usize];
-        let started = self.tasks[task as usize].start_time.as_ref().map(|time| time.0);
-        let due = self.deadline(task, started).filter(|(at, _)| *at <= now);
-        match self.engine.state(task) {
-            State::Running => {
-                if let Some((_, kill)) = due {
-                    self.kill(task, kill);
-                }
-            }
-            State::Waiting if matches!(due, Some((_, Kill::TotalTimeout))) => {
-                let limit =
-                    self.task(task).total_timeout.as_ref().map(ToString::to_string).unwrap_or_default();
-                let status = &mut self.tasks[task as usize];
-                status.reason = Some("TimedOut".to_owned());
-                status.message = Some(format!("all attempts together took longer than {limit}"));
-                status.completion_time = Some(time(now));
-                self.dirty = true;
-                self.fail(task);
-            }
-            State::Waiting if live.retry_at.is_some_and(|at| at <= now) => {
-                self.live[task as usize].retry_at = None;
-                self.engine.resume(task);
-            }
-            _ => {}
-        }
-    }
-
-    /// When something is due without anything happening before.
-    pub fn next_timer(&self) -> Option<Timestamp> {
-        let timer = self.timers.peek().map(|Reverse((at, _))| *at);
-        [timer, self.workflow_deadline().filter(|_| self.ending.is_none())].into_iter().flatten().min()
-    }
-
-    fn set_timer(&mut self, task: u32) {
-        let started = self.tasks[task as usize].start_time.as_ref().map(|time| time.0);
-        let live = &self.live[task as usize];
-        if live.killed.is_some() {
-            return;
-        }
-        let deadline = self.deadline(task, started).map(|(at, _)| at);
-        if let Some(at) = [deadline, live.retry_at].into_iter().flatten().min() {
-            self.timers.push(Reverse((at, task)));
-        }
-    }
-
-    /// When the attempt has had its time, and which limit that is.
-    fn deadline(&self, task: u32, started: Option<Timestamp>) -> Option<(Timestamp, Kill)> {
-        let spec = self.task(task);
-        let live = &self.live[task as usize];
-        let plus = |from: Timestamp, length: Duration| {
-            from.saturating_add(SignedDuration::try_from(length).ok()?).ok()
-        };
-        let parsed = |text: &Option<DurationText>| text.as_ref().and_then(DurationText::get);
-        let total = live.first.zip(parsed(&spec.total_timeout));
-        let total = total.and_then(|(first, length)| Some((plus(first, length)?, Kill::TotalTimeout)));
-        let attempt = match started {
-            _ if live.pod.is_none() => None,
-            Some(started) => {
-                parsed(&spec.timeout).and_then(|length| Some((plus(started, length)?, Kill::Timeout)))
-            }
-            None => {
-                let image = (live.image == Image::Unusable).then_some(IMAGE_PATIENCE);
-                let length = parsed(&spec.start_timeout).or(image);
-                let from = live.pod.as_deref().and_then(created);
-                from.zip(length).and_then(|(from, length)| Some((plus(from, length)?, Kill::StartTimeout)))
-            }
-        };
-        [attempt, total].into_iter().flatten().min_by_key(|(at, _)| *at)
-    }
-
-    fn workflow_deadline(&self) -> Option<Timestamp> {
-        let length = self.workflow.spec.timeouts.as_ref()?.workflow.as_ref()?.get()?;
-        self.started?.saturating_add(SignedDuration::try_from(length).ok()?).ok()
-    }
-
-    // === what to do ===
-
-    /// Up to `most` tasks whose pods are to be created now. Each must be answered with
-    /// [`Run::started`], [`Run::refused`] or [`Run::unanswered`].
-    pub fn next_starts(&mut self, most: usize) -> Vec<u32> {
-        self.apply_failure_policy();
-        let mut tasks = std::mem::take(&mut self.starting);
-        // The pod of one may have been heard of, and even have ended, before its answer.
-        tasks.retain(|&task| {
-            self.engine.state(task) == State::Running && self.live[task as usize].pod.is_none()
-        });
-        while tasks.len() < most
-            && let Some(task) = self.engine.next()
-        {
-            tasks.push(task);
-        }
-        let later = tasks.split_off(tasks.len().min(most));
-        self.starting = later;
-        tasks
-    }
-
-    /// The number of the attempt that a task is at.
-    pub fn attempt(&self, task: u32) -> i32 {
-        self.tasks[task as usize].attempt
-    }
-
-    /// Whether the plain name of a task's pod was found to be another's.
-    pub fn is_name_taken(&self, task: u32) -> bool {
-        self.live[task as usize].name_taken
-    }
-
-    /// The pod of a task exists.
-    pub fn started(&mut self, pod: Arc<Pod>, now: Timestamp) {
-        self.started = self.started.or(Some(created(&pod).unwrap_or(now)));
-        self.dirty = true;
-        let key = Key::of(&*pod);
-        self.see(&key, Some(pod), now);
-    }
-
-    /// A task that was to start has no pod, and gets none: the workflow ends.
-    pub fn never_started(&mut self, task: u32) {
-        let ending = self.ending.unwrap_or(Ending::Stopped);
-        let status = &mut self.tasks[task as usize];
-        status.reason = Some(ending.reason().to_owned());
-        status.message = Some(ending.message().to_owned());
-        self.dirty = true;
-        self.fail(task);
-    }
-
-    /// Whether the workflow ends before all of its tasks have run.
-    pub fn is_ending(&self) -> bool {
-        self.ending.is_some()
-    }
-
-    /// The server will never take the pod of a task.
-    pub fn refused(&mut self, task: u32, message: String, now: Timestamp) {
-        let end = End {
-            verdict: Verdict::Failed(Failure::Error),
-            started: None,
-            ended: None,
-            exit_code: None,
-            reason: Some("InvalidPod".to_owned()),
-            message: Some(message),
-        };
-        self.end(task, end, now);
-    }
-
-    /// It is not known whether the pod of a task was created; it must be asked again. The task
-    /// keeps its slot.
-    pub fn unanswered(&mut self, task: u32, name_taken: bool, why: &str) {
-        self.live[task as usize].name_taken |= name_taken;
-        self.starting.push(task);
-        let status = &mut self.tasks[task as usize];
-        if status.message.as_deref() != Some(why) {
-            status.reason = Some("PodNotCreated".to_owned());
-            status.message = Some(why.to_owned());
-            self.dirty = true;
-        }
-    }
-
-    /// Pods that are to be deleted now.
-    pub fn take_kills(&mut self) -> Vec<Arc<Pod>> {
-        std::mem::take(&mut self.kills)
-    }
-
-    /// Asks again for the end of pods whose deletion failed.
-    pub fn kill_again(&mut self, pods: impl IntoIterator<Item = Arc<Pod>>) {
-        self.kills.extend(pods);
-    }
-
-    /// What happened since the last call.
-    pub fn take_notes(&mut self) -> Vec<Note> {
-        std::mem::take(&mut self.notes)
-    }
-
-    /// Whether attempts that ended since the last call succeeded, and how many seconds they took.
-    pub fn take_lengths(&mut self) -> Vec<(bool, f64)> {
-        std::mem::take(&mut self.lengths)
-    }
-
-    /// How many attempts took too long since the last call.
-    pub fn take_timeouts(&mut self) -> u64 {
-        std::mem::take(&mut self.timeouts)
-    }
-
-    fn note(&mut self, r#type: EventType, reason: &'static str, text: String) {
-        self.notes.push(Note { r#type, reason, text });
-    }
-
-    /// Whether nothing runs and nothing ever will.
-    pub fn is_over(&self) -> bool {
-        self.engine.is_over()
-    }
-
-    /// Whether the status on the server is out of date.
-    pub fn is_dirty(&self) -> bool {
-        self.dirty
-    }
-
-    /// What was reported last, apart from the tasks.
-    pub fn last_report(&self) -> &ObservatoryStatus {
-        &self.status
-    }
-
-    /// Marks the status as to be written again: the last attempt failed.
-    pub fn write_again(&mut self, ended: Vec<Key>) {
-        self.dirty = true;
-        self.ended.extend(ended);
-    }
-
-    /// Pods whose end is in the status that [`Run::report`] gives; their finalizers go once it
-    /// is written.
-    pub fn take_ended(&mut self) -> Vec<Key> {
-        std::mem::take(&mut self.ended)
     }
 }
 

@@ -208,10 +208,8 @@ fn failed(pod: &Pod, status: &PodStatus, end: Option<&ContainerStateTerminated>)
         let message = status.message.as_deref().unwrap_or("the pod failed before its container ran");
         return End { reason: Some(reason.to_owned()), message: Some(short(message)), ..base };
     };
-    let reason = match end.reason.as_deref() {
-        Some(known @ ("OOMKilled" | "StartError" | "ContainerCannotRun")) => known,
-        _ => "ExitCode",
-    };
+    let telling = ["OOMKilled", "StartError", "ContainerCannotRun"];
+    let reason = end.reason.as_deref().filter(|reason| telling.contains(reason)).unwrap_or("ExitCode");
     let said = end.message.as_deref().map(str::trim).filter(|text| !text.is_empty());
     let message = match (reason, said) {
         ("OOMKilled", _) => "the container used more memory than its limit".to_owned(),
@@ -277,6 +275,7 @@ mod tests {
 
     use super::*;
 
+    #[allow(clippy::needless_pass_by_value, reason = "what json! makes is handed over")]
     fn pod(meta: Value, status: Value) -> Pod {
         serde_json::from_value(json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": meta,

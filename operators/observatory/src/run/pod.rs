@@ -149,6 +149,7 @@ fn name(item: &Value) -> Option<&str> {
 mod tests {
     use super::*;
 
+    #[allow(clippy::needless_pass_by_value, reason = "what json! makes is handed over")]
     fn workflow(spec: Value) -> Observatory {
         serde_json::from_value(json!({
             "apiVersion": "workflow.seventh-horizon.io/v1alpha1", "kind": "Observatory",

@@ -41,7 +41,7 @@ impl Run {
             .collect();
         let mut run = Self {
             uid: workflow.uid().unwrap_or_default(),
-            engine: Engine::new(Arc::clone(&graph), workflow.spec.concurrency()),
+            engine: Engine::new(&graph, workflow.spec.concurrency()),
             live: vec![Live::default(); tasks.len()],
             tasks,
             pods: HashMap::new(),

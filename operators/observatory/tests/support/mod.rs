@@ -24,6 +24,7 @@ pub(crate) fn operator(cluster: &Cluster) -> Running {
     cluster.run_manager(controllers(cluster.manager(cluster.options("observatory"))))
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "what json! makes is handed over")]
 pub(crate) fn workflow(name: &str, spec: Value) -> Value {
     json!({
         "apiVersion": "workflow.seventh-horizon.io/v1alpha1", "kind": "Observatory",
