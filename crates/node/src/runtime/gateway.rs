@@ -5,6 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::process::Child;
 
+use serde::Serialize;
 use tokio::sync::Mutex;
 
 use super::channel::{AsyncChannel, DESCRIPTORS, Packet};
@@ -23,6 +24,8 @@ pub(super) struct Gateway {
 #[derive(Debug)]
 struct Conversation {
     channel: AsyncChannel,
+    /// Answers still to come; more than one when someone stopped waiting for theirs.
+    outstanding: usize,
     /// Sockets that were handed out ahead of need.
     spare: Vec<OwnedFd>,
 }
@@ -32,8 +35,7 @@ impl Gateway {
     pub(super) async fn start(spawner: &Spawner, services: (Ipv4Addr, u8)) -> io::Result<Self> {
         let Helper { process, channel } = spawner.spawn("gateway").await?;
         let setup = GatewaySetup { address: GATEWAY, prefix: POD_PREFIX, services };
-        let mut gateway =
-            Gateway { process, conversation: Mutex::new(Conversation { channel, spare: Vec::new() }) };
+        let mut gateway = Gateway { process, conversation: Mutex::new(Conversation::new(channel)) };
         match gateway.begin(setup).await {
             Ok(()) => Ok(gateway),
             Err(error) => {
@@ -45,9 +47,7 @@ impl Gateway {
     }
 
     async fn begin(&mut self, setup: GatewaySetup) -> io::Result<()> {
-        let conversation = self.conversation.get_mut();
-        conversation.channel.send(&Setup::Gateway(setup), &[]).await?;
-        conversation.answer().await.map(drop)
+        self.conversation.get_mut().ask(&Setup::Gateway(setup)).await.map(drop)
     }
 
     /// The process that holds the namespaces.
@@ -81,21 +81,33 @@ impl Gateway {
         if let Some(socket) = conversation.spare.pop() {
             return Ok(socket);
         }
-        conversation.channel.send(&ToGateway::Sockets { count: DESCRIPTORS }, &[]).await?;
-        conversation.spare = conversation.answer().await?;
+        conversation.spare = conversation.ask(&ToGateway::Sockets { count: DESCRIPTORS }).await?;
         conversation.spare.pop().ok_or_else(|| io::Error::other("the gateway sent no socket"))
     }
 
     async fn ask(&self, request: &ToGateway) -> io::Result<Vec<OwnedFd>> {
-        let conversation = self.conversation.lock().await;
-        conversation.channel.send(request, &[]).await?;
-        conversation.answer().await
+        self.conversation.lock().await.ask(request).await
     }
 }
 
 impl Conversation {
-    async fn answer(&self) -> io::Result<Vec<OwnedFd>> {
-        match self.channel.receive::<FromGateway>().await? {
+    fn new(channel: AsyncChannel) -> Self {
+        Conversation { channel, outstanding: 0, spare: Vec::new() }
+    }
+
+    /// Asks and waits for the answer. Cancel safe: a probe that runs out of time leaves an answer
+    /// behind, and the next one to ask must not take it for its own.
+    async fn ask<T: Serialize>(&mut self, request: &T) -> io::Result<Vec<OwnedFd>> {
+        self.channel.send(request, &[]).await?;
+        self.outstanding += 1;
+        let packet = loop {
+            let packet = self.channel.receive::<FromGateway>().await?;
+            self.outstanding -= 1;
+            if self.outstanding == 0 || packet.is_none() {
+                break packet;
+            }
+        };
+        match packet {
             Some(Packet { message: FromGateway::Failed { message }, .. }) => Err(io::Error::other(message)),
             Some(packet) => Ok(packet.descriptors),
             None => Err(io::Error::new(
@@ -110,5 +122,32 @@ impl Drop for Gateway {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tokio::time::timeout;
+
+    use super::super::channel::{Channel, pair};
+    use super::*;
+
+    #[tokio::test]
+    async fn an_answer_that_nobody_waits_for_goes_to_nobody_else() {
+        let (ours, theirs) = pair().expect("socket pair");
+        let theirs = Channel::new(theirs);
+        let mut conversation = Conversation::new(ours);
+        for name in ["first", "second"] {
+            timeout(Duration::ZERO, conversation.ask(&name)).await.expect_err("no answer yet");
+        }
+        for name in ["first", "second"] {
+            assert_eq!(theirs.receive::<String>().expect("received").expect("asked").message, name);
+            let message = format!("the answer to the {name}");
+            theirs.send(&FromGateway::Failed { message }, &[]).expect("answered");
+        }
+        theirs.send(&FromGateway::Done, &[]).expect("answered");
+        conversation.ask(&"third").await.expect("the third's own answer");
     }
 }
