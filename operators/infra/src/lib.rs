@@ -1,0 +1,43 @@
+//! Infrastructure as resources: typed by schemas, acted on by plugins, with a REST face.
+//!
+//! ```text
+//!   curl ──▶ rest ──▶ ResourceType, Resource ◀── kubectl
+//!                            │ watch
+//!                            ▼
+//!                        reconcile ── intent into the status ──▶ action ──▶ the world
+//!                            └── how it ended ──▶ history
+//! ```
+//! The parts, in the order in which a request meets them:
+//! - [`types`]: the kinds `ResourceType` and `Resource` of `infra.steersman.io/v1`;
+//! - [`schema`]: OpenAPI v3 and JSON Schema for the parameters of resources;
+//! - [`rest`]: `/api/v1/resource-types` and `/api/v1/resources` over the same objects;
+//! - [`reconcile`]: the controllers;
+//! - [`action`]: the contract with plugins, and the plugins `http` and `github_actions`;
+//! - [`history`]: every attempt ever made, for people.
+
+pub mod action;
+pub mod history;
+pub mod ids;
+mod metrics;
+pub mod reconcile;
+mod redact;
+pub mod rest;
+pub mod schema;
+mod settings;
+pub mod types;
+
+pub use history::History;
+pub use metrics::Metrics;
+pub use reconcile::{Options, controllers};
+pub use rest::{RestOptions, rest};
+pub use settings::OperatorController;
+pub use types::{Resource, ResourceType, crds};
+
+/// The operator's name: its field manager, and the first part of its lease's name.
+pub const OPERATOR: &str = "infra";
+
+/// The lease that one of several replicas of the operator holds.
+pub const LEASE: &str = "infra.steersman.io";
+
+/// The finalizer that keeps Resources until their infrastructure is gone.
+pub const FINALIZER: &str = "infra.steersman.io/destroy";

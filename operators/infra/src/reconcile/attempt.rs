@@ -1,0 +1,511 @@
+//! One attempt: from the intent to the result.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::ResourceExt;
+use sha2::{Digest, Sha256};
+use steersman::conditions::{self, ConditionStatus, Observation};
+use steersman::{Context, Error, EventType, Outcome};
+use uuid::Uuid;
+
+use super::ledger::{OnChange, Written, write};
+use super::{Check, Resources, lock};
+use crate::action::{Action, ActionError, Capability, Changes, Completed, Needed, Plan, Progress, Task};
+use crate::history::Record;
+use crate::metrics::{Ended, Plugin};
+use crate::redact::redact;
+use crate::types::{Attempt, AttemptPhase, Operation, Resource, ResourceStatus, State, TRIGGER, Trigger};
+
+/// How long to wait before asking again about something that may have been done.
+const UNKNOWN: Duration = Duration::from_secs(5);
+/// The longest time between two questions that both fail.
+const LONGEST_POLL: Duration = Duration::from_secs(300);
+
+/// How an attempt ended.
+enum Ending {
+    Success(Completed, Plan),
+    Failure { error: ActionError, last_run: Option<serde_json::Value>, plan: Option<Plan> },
+}
+
+impl Resources {
+    /// Begins an attempt: the intent goes into the status before anything is touched.
+    pub(super) async fn start(
+        &self,
+        resource: &Resource,
+        operation: Operation,
+        trigger: Trigger,
+        cx: &Context,
+    ) -> Result<Outcome, Error> {
+        let name = &resource.spec.action_plugin;
+        let plugin = self.plugins.get(name).ok_or_else(|| ActionError::permanent(self.plugins.unknown(name)));
+        let checked = plugin.and_then(|plugin| {
+            let task = self.task(resource, operation, Check::Validate, cx)?;
+            plugin.validate(&task)?;
+            Ok((plugin, task))
+        });
+        let (plugin, mut task) = match checked {
+            Ok(checked) => checked,
+            Err(error) => return self.refuse(resource, operation, trigger, &error, cx).await,
+        };
+        let plans = plugin.describe().capabilities.contains(&Capability::Plan);
+        let attempt = Attempt {
+            id: Uuid::new_v4().to_string(),
+            operation,
+            trigger,
+            phase: if plans { AttemptPhase::Planning } else { acting(operation) },
+            generation: task.generation,
+            started_at: cx.now(),
+            checkpoint: None,
+            poll_at: None,
+            poll_failures: 0,
+        };
+        task.attempt.clone_from(&attempt.id);
+        task.started_at = attempt.started_at;
+        let mut status = resource.status.clone().unwrap_or_default();
+        status.state = Some(match operation {
+            Operation::Apply => State::Reconciling,
+            Operation::Destroy => State::Deleting,
+        });
+        status.message = Some(match operation {
+            Operation::Apply => "Reconciliation in progress".into(),
+            Operation::Destroy => "Destruction in progress".into(),
+        });
+        status.attempts += 1;
+        let manual = resource.annotations().get(TRIGGER) != status.observed_trigger.as_ref();
+        let fresh = match operation {
+            Operation::Apply => trigger != Trigger::Retry,
+            Operation::Destroy => manual || status.last_operation != Some(Operation::Destroy),
+        };
+        if fresh {
+            status.failures = 0;
+        }
+        status.next_attempt_at = None;
+        status.last_operation = Some(operation);
+        status.observed_generation = Some(task.generation);
+        status.observed_trigger = resource.annotations().get(TRIGGER).cloned();
+        status.attempt = Some(attempt);
+        observe(&mut status, cx);
+        let Written::Yes(resource) = write(cx, resource, &status, OnChange::Yield).await? else {
+            return Ok(Outcome::Requeue("changed meanwhile"));
+        };
+        match plans {
+            true => self.plan(resource, &plugin, &task, cx).await,
+            false => self.act(resource, &plugin, &task, Plan::default(), cx).await,
+        }
+    }
+
+    /// Finds out what would change, and writes down that it is about to be done.
+    async fn plan(
+        &self,
+        resource: Box<Resource>,
+        plugin: &Arc<dyn Action>,
+        task: &Task,
+        cx: &Context,
+    ) -> Result<Outcome, Error> {
+        let plan = match plugin.plan(task).await {
+            Ok(plan) if plan.needed == Needed::No => {
+                let done = Completed {
+                    outputs: task.outputs.clone(),
+                    last_run: task.last_run.clone(),
+                    ..Completed::default()
+                };
+                return self.finish(&resource, task, Ending::Success(done, plan), cx).await;
+            }
+            Ok(plan) => plan,
+            Err(error) => {
+                // Planning touches nothing, so nothing can be unknown about it.
+                let error = match error {
+                    ActionError::Unknown(message) => ActionError::transient(message),
+                    known => known,
+                };
+                return self
+                    .finish(&resource, task, Ending::Failure { error, last_run: None, plan: None }, cx)
+                    .await;
+            }
+        };
+        let mut status = resource.status.clone().unwrap_or_default();
+        if let Some(attempt) = &mut status.attempt {
+            attempt.phase = acting(task.operation);
+        }
+        let Written::Yes(resource) = write(cx, &resource, &status, OnChange::Insist).await? else {
+            return Ok(Outcome::Requeue("changed meanwhile"));
+        };
+        self.act(resource, plugin, task, plan, cx).await
+    }
+
+    async fn act(
+        &self,
+        resource: Box<Resource>,
+        plugin: &Arc<dyn Action>,
+        task: &Task,
+        plan: Plan,
+        cx: &Context,
+    ) -> Result<Outcome, Error> {
+        let result = match task.operation {
+            Operation::Apply => plugin.apply(task).await,
+            Operation::Destroy => plugin.destroy(task).await,
+        };
+        match result {
+            Ok(progress) => self.progress(&resource, task, progress, plan, cx).await,
+            Err(ActionError::Unknown(message)) => self.ask_later(&resource, &message, UNKNOWN, cx).await,
+            Err(error) => {
+                let ending = Ending::Failure { error, last_run: None, plan: Some(plan) };
+                self.finish(&resource, task, ending, cx).await
+            }
+        }
+    }
+
+    /// Goes on with an attempt that is under way, also one of a process that is gone.
+    pub(super) async fn resume(&self, resource: &Resource, cx: &Context) -> Result<Outcome, Error> {
+        let Some(attempt) = resource.status.as_ref().and_then(|status| status.attempt.clone()) else {
+            return Ok(Outcome::Requeue("no attempt is under way"));
+        };
+        let name = &resource.spec.action_plugin;
+        let plugin = self.plugins.get(name).ok_or_else(|| ActionError::permanent(self.plugins.unknown(name)));
+        let task =
+            plugin.and_then(|plugin| Ok((plugin, self.task(resource, attempt.operation, Check::Trust, cx)?)));
+        let (plugin, mut task) = match task {
+            Ok(found) => found,
+            // What was begun cannot be followed any more: no plugin, or no such type.
+            Err(error) => return self.ask_later(resource, &error.to_string(), LONGEST_POLL, cx).await,
+        };
+        task.generation = attempt.generation;
+        if attempt.phase == AttemptPhase::Planning {
+            return self.plan(Box::new(resource.clone()), &plugin, &task, cx).await;
+        }
+        let unsaved = lock(&self.unsaved).get(&attempt.id).cloned();
+        let checkpoint = unsaved.or(attempt.checkpoint);
+        match plugin.resume(&task, checkpoint.as_ref()).await {
+            Ok(progress) => self.progress(resource, &task, progress, Plan::default(), cx).await,
+            Err(ActionError::Permanent(message)) => {
+                let ending = Ending::Failure {
+                    error: ActionError::Permanent(message),
+                    last_run: checkpoint,
+                    plan: None,
+                };
+                self.finish(resource, &task, ending, cx).await
+            }
+            Err(ActionError::Transient { message, retry_after }) => {
+                let delay = retry_after.unwrap_or_else(|| poll_delay(attempt.poll_failures));
+                self.ask_later(resource, &message, delay, cx).await
+            }
+            Err(ActionError::Unknown(message)) => {
+                self.ask_later(resource, &message, poll_delay(attempt.poll_failures), cx).await
+            }
+        }
+    }
+
+    /// Stops an apply because the resource is being deleted; the destroy follows.
+    pub(super) async fn cancel(&self, resource: &Resource, cx: &Context) -> Result<Outcome, Error> {
+        let name = &resource.spec.action_plugin;
+        let Some(plugin) = self.plugins.get(name) else {
+            return self.ask_later(resource, &self.plugins.unknown(name), LONGEST_POLL, cx).await;
+        };
+        let Ok(task) = self.task(resource, Operation::Apply, Check::Trust, cx) else {
+            return Ok(Outcome::Requeue("changed meanwhile"));
+        };
+        let attempt = resource.status.as_ref().and_then(|status| status.attempt.clone());
+        let checkpoint = attempt.as_ref().and_then(|attempt| {
+            lock(&self.unsaved).get(&attempt.id).cloned().or_else(|| attempt.checkpoint.clone())
+        });
+        if plugin.describe().capabilities.contains(&Capability::Cancel)
+            && let Err(error) = plugin.cancel(&task, checkpoint.as_ref()).await
+        {
+            let failures = attempt.map_or(0, |attempt| attempt.poll_failures);
+            return self.ask_later(resource, &error.to_string(), poll_delay(failures), cx).await;
+        }
+        let error = ActionError::transient("cancelled because the resource is being deleted");
+        let ending = Ending::Failure { error, last_run: checkpoint, plan: None };
+        self.finish(resource, &task, ending, cx).await?;
+        Ok(Outcome::Requeue("destroy"))
+    }
+
+    async fn progress(
+        &self,
+        resource: &Resource,
+        task: &Task,
+        progress: Progress,
+        plan: Plan,
+        cx: &Context,
+    ) -> Result<Outcome, Error> {
+        let (checkpoint, after, message) = match progress {
+            Progress::Done(done) => {
+                return self.finish(resource, task, Ending::Success(done, plan), cx).await;
+            }
+            Progress::Failed { message, last_run } => {
+                let error = ActionError::transient(message);
+                return self
+                    .finish(resource, task, Ending::Failure { error, last_run, plan: Some(plan) }, cx)
+                    .await;
+            }
+            Progress::Running { checkpoint, after, message } => (checkpoint, after, message),
+        };
+        let mut status = resource.status.clone().unwrap_or_default();
+        if let Some(attempt) = &mut status.attempt {
+            attempt.checkpoint = Some(checkpoint.clone());
+            attempt.poll_at = cx.now().checked_add(after).ok();
+            attempt.poll_failures = 0;
+        }
+        status.message = Some(redact(&message, &task.config));
+        // What is known only here must outlive a server that does not answer.
+        lock(&self.unsaved).insert(task.attempt.clone(), checkpoint);
+        if let Written::Yes(_) = write(cx, resource, &status, OnChange::Insist).await? {
+            lock(&self.unsaved).remove(&task.attempt);
+        }
+        Ok(Outcome::RequeueAfter(after, "the action is under way"))
+    }
+
+    /// Keeps the attempt and asks again: it may be going on.
+    async fn ask_later(
+        &self,
+        resource: &Resource,
+        message: &str,
+        delay: Duration,
+        cx: &Context,
+    ) -> Result<Outcome, Error> {
+        let mut status = resource.status.clone().unwrap_or_default();
+        if let Some(attempt) = &mut status.attempt {
+            attempt.poll_at = cx.now().checked_add(delay).ok();
+            attempt.poll_failures += 1;
+        }
+        let config = self.plugins.config(resource, None);
+        status.message = Some(redact(message, &config));
+        write(cx, resource, &status, OnChange::Insist).await?;
+        Ok(Outcome::RequeueAfter(delay, "the action may be under way"))
+    }
+
+    /// Ends the attempt: first the history, then the status.
+    async fn finish(
+        &self,
+        resource: &Resource,
+        task: &Task,
+        ending: Ending,
+        cx: &Context,
+    ) -> Result<Outcome, Error> {
+        let mut status = resource.status.clone().unwrap_or_default();
+        let Some(attempt) = status.attempt.take() else {
+            return Ok(Outcome::Requeue("no attempt is under way"));
+        };
+        let plugin = &resource.spec.action_plugin;
+        let took = Duration::try_from(cx.now().duration_since(attempt.started_at)).unwrap_or_default();
+        self.metrics.seconds.get_or_create(&Plugin::new(plugin)).observe(took.as_secs_f64());
+        let record = record(resource, &attempt, &ending, took, task, cx);
+        let result = if record.success { "success" } else { "failure" };
+        self.metrics.attempts.get_or_create(&Ended::new(plugin, result)).inc();
+        self.remember(record).await;
+
+        status.last_reconcile_time = Some(cx.now());
+        let uid = resource.uid().unwrap_or_default();
+        let outcome = match ending {
+            Ending::Success(done, _) => {
+                status.failures = 0;
+                status.last_reconciled_generation = Some(attempt.generation);
+                status.outputs = Some(done.outputs);
+                status.last_run = done.last_run;
+                if attempt.operation == Operation::Apply {
+                    status.state = Some(State::Ready);
+                    status.message = Some("Reconciliation successful".into());
+                } else {
+                    status.message = Some("Destruction successful".into());
+                }
+                cx.event(EventType::Normal, "Reconciled", status.message.clone().unwrap_or_default());
+                lock(&self.checks).remove(cx.key());
+                Outcome::Done
+            }
+            Ending::Failure { error, last_run, .. } => {
+                let message = redact(&error.to_string(), &task.config);
+                status.failures = status.failures.saturating_add(1);
+                let mut delay = match &error {
+                    ActionError::Permanent(_) => self.settings.back_off_longest,
+                    _ => self.settings.delay(status.failures, &uid),
+                };
+                if let ActionError::Transient { retry_after: Some(after), .. } = &error {
+                    delay = delay.max(*after);
+                }
+                status.next_attempt_at = cx.now().checked_add(delay).ok();
+                status.last_run = last_run.or(status.last_run);
+                if attempt.operation == Operation::Apply {
+                    status.state = Some(State::Failed);
+                }
+                cx.event(EventType::Warning, "ReconciliationFailed", message.clone());
+                status.message = Some(message);
+                Outcome::RequeueAfter(delay, "a failed attempt is repeated later")
+            }
+        };
+        observe(&mut status, cx);
+        let Written::Yes(written) = write(cx, resource, &status, OnChange::Insist).await? else {
+            return Ok(Outcome::Requeue("changed meanwhile"));
+        };
+        lock(&self.unsaved).remove(&attempt.id);
+        if attempt.operation == Operation::Destroy {
+            return Ok(outcome);
+        }
+        // What changed meanwhile, and the next drift check, are for the next decision.
+        Ok(match super::decide(&written, cx.now(), self.drift_due(&written, cx.key())) {
+            super::Step::Wait(delay, why) => Outcome::RequeueAfter(delay, why),
+            super::Step::Rest => Outcome::Done,
+            _ => Outcome::Requeue("there is more to do"),
+        })
+    }
+
+    /// Says why nothing can be attempted; nothing is touched.
+    async fn refuse(
+        &self,
+        resource: &Resource,
+        operation: Operation,
+        trigger: Trigger,
+        error: &ActionError,
+        cx: &Context,
+    ) -> Result<Outcome, Error> {
+        let mut message = redact(&error.to_string(), &self.plugins.config(resource, None));
+        let mut status = resource.status.clone().unwrap_or_default();
+        status.observed_generation = resource.metadata.generation;
+        status.observed_trigger = resource.annotations().get(TRIGGER).cloned();
+        status.last_operation = Some(operation);
+        status.next_attempt_at = None;
+        status.failures = status.failures.max(1);
+        match operation {
+            Operation::Apply => status.state = Some(State::Failed),
+            Operation::Destroy => {
+                status.state = Some(State::Deleting);
+                message.push_str("; to let the resource go without destroying anything, annotate it with infra.steersman.io/on-delete=orphan");
+            }
+        }
+        status.message = Some(message.clone());
+        observe(&mut status, cx);
+        if resource.status.as_ref() != Some(&status) {
+            cx.event(EventType::Warning, "Refused", message.clone());
+            let uid = resource.uid().unwrap_or_default();
+            let generation = resource.metadata.generation.unwrap_or_default();
+            let digest = Sha256::digest(format!("{uid}/{generation}/{message}"));
+            let attempt = Attempt {
+                id: digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect(),
+                operation,
+                trigger,
+                phase: AttemptPhase::Planning,
+                generation,
+                started_at: cx.now(),
+                checkpoint: None,
+                poll_at: None,
+                poll_failures: 0,
+            };
+            let ending = Ending::Failure { error: error.clone(), last_run: None, plan: None };
+            let mut entry = record_of(resource, &attempt, &ending, Duration::ZERO, cx);
+            entry.phase = "initializing".into();
+            entry.error_message = Some(message);
+            self.remember(entry).await;
+            write(cx, resource, &status, OnChange::Yield).await?;
+        }
+        Ok(match operation {
+            Operation::Apply => Outcome::Done,
+            Operation::Destroy => Outcome::RequeueAfter(self.settings.back_off_first, "cannot be destroyed"),
+        })
+    }
+
+    async fn remember(&self, record: Record) {
+        if let Err(error) = self.history.record(record).await {
+            tracing::error!(%error, "an attempt is missing from the history");
+        }
+    }
+}
+
+fn acting(operation: Operation) -> AttemptPhase {
+    match operation {
+        Operation::Apply => AttemptPhase::Applying,
+        Operation::Destroy => AttemptPhase::Destroying,
+    }
+}
+
+fn poll_delay(failures: u32) -> Duration {
+    UNKNOWN.saturating_mul(1 << failures.min(10)).min(LONGEST_POLL)
+}
+
+fn record(
+    resource: &Resource,
+    attempt: &Attempt,
+    ending: &Ending,
+    took: Duration,
+    task: &Task,
+    cx: &Context,
+) -> Record {
+    let mut record = record_of(resource, attempt, ending, took, cx);
+    for text in [&mut record.error_message, &mut record.plan, &mut record.apply].into_iter().flatten() {
+        *text = redact(text, &task.config);
+    }
+    record
+}
+
+fn record_of(
+    resource: &Resource,
+    attempt: &Attempt,
+    ending: &Ending,
+    took: Duration,
+    cx: &Context,
+) -> Record {
+    let (success, error, plan, apply, changes) = match ending {
+        Ending::Success(done, plan) => {
+            let changes = done.changes.unwrap_or(plan.changes);
+            (true, None, Some(plan.text.clone()), Some(done.text.clone()), changes)
+        }
+        Ending::Failure { error, plan, .. } => {
+            let plan = plan.as_ref().map(|plan| plan.text.clone());
+            (false, Some(error.to_string()), plan, None, Changes::default())
+        }
+    };
+    let filled = |text: Option<String>| text.filter(|text| !text.is_empty());
+    Record {
+        attempt: attempt.id.clone(),
+        resource_id: resource.id().unwrap_or_default(),
+        resource_uid: resource.uid().unwrap_or_default(),
+        resource_name: resource.short_name().to_owned(),
+        resource_type: format!("{}/{}", resource.spec.type_name, resource.spec.type_version),
+        action_plugin: resource.spec.action_plugin.clone(),
+        generation: attempt.generation,
+        success,
+        phase: match (success, attempt.phase) {
+            (true, _) => "completed".into(),
+            (false, AttemptPhase::Planning) => "planning".into(),
+            (false, AttemptPhase::Applying) => "applying".into(),
+            (false, AttemptPhase::Destroying) => "destroying".into(),
+        },
+        error_message: error,
+        created: changes.created,
+        updated: changes.updated,
+        deleted: changes.deleted,
+        plan: filled(plan),
+        apply: filled(apply),
+        trigger: attempt.trigger.as_str().to_owned(),
+        drift: attempt.trigger == Trigger::Drift,
+        duration: took,
+        time: cx.now(),
+    }
+}
+
+/// Puts the state into conditions.
+fn observe(status: &mut ResourceStatus, cx: &Context) {
+    let state = status.state.unwrap_or(State::Pending);
+    let message = status.message.clone().unwrap_or_default();
+    let generation = status.observed_generation;
+    let ready = match state {
+        State::Ready => (ConditionStatus::True, "Reconciled"),
+        State::Failed => (ConditionStatus::False, "Failed"),
+        State::Deleting => (ConditionStatus::False, "Deleting"),
+        State::Pending | State::Reconciling => (ConditionStatus::Unknown, "Reconciling"),
+    };
+    let busy = status.attempt.is_some();
+    let failing = status.failures > 0;
+    let all = [
+        ("Ready", ready.0, ready.1),
+        ("Reconciling", busy.into(), if busy { "AttemptUnderWay" } else { "Idle" }),
+        ("Degraded", failing.into(), if failing { "AttemptFailed" } else { "AsExpected" }),
+    ];
+    for (r#type, holds, reason) in all {
+        let message = message.clone();
+        conditions::set(
+            &mut status.conditions,
+            cx.now(),
+            Observation { r#type, status: holds, reason, message, generation },
+        );
+    }
+}

@@ -1,0 +1,168 @@
+//! The REST face: plain JSON over the same objects that `kubectl` sees.
+//!
+//! ```text
+//!   connection ─▶ guard (who may ask) ─▶ router ─▶ resource_types, resources ─▶ API server
+//! ```
+
+mod answer;
+mod fields;
+mod guard;
+mod openapi;
+mod resource_types;
+mod resources;
+mod router;
+mod store;
+
+use std::convert::Infallible;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use kube::Client;
+use steersman::{CancellationToken, Clock, system_clock};
+use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
+use tokio_util::task::TaskTracker;
+
+use crate::action::Registry;
+use crate::history::History;
+use crate::ids::Ids;
+use guard::Guard;
+
+/// Connections at the same time.
+const CONNECTIONS: usize = 512;
+/// How long the head of a request may take.
+const PATIENCE: Duration = Duration::from_secs(15);
+
+/// What the REST face needs.
+#[derive(Clone)]
+pub struct RestOptions {
+    /// The plugins that resources may name.
+    pub plugins: Registry,
+    /// Where attempts are recorded.
+    pub history: History,
+    /// The namespace of the resources and of the counter of ids. `default`.
+    pub namespace: String,
+    /// Who may ask. Programs on this machine by default.
+    pub access: Access,
+    /// Wall time. That of the machine.
+    pub clock: Clock,
+}
+
+/// Who may ask.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Access {
+    /// Programs on this machine: served on loopback only, and web pages of others are refused.
+    #[default]
+    Local,
+    /// Whoever sends this token as `Authorization: Bearer`.
+    Token(String),
+    /// Everybody who reaches the address.
+    Everybody,
+}
+
+impl RestOptions {
+    /// Options with defaults for everything else.
+    pub fn new(plugins: Registry, history: History) -> Self {
+        Self { plugins, history, namespace: "default".into(), access: Access::Local, clock: system_clock() }
+    }
+}
+
+impl std::fmt::Debug for RestOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RestOptions").field("namespace", &self.namespace).finish_non_exhaustive()
+    }
+}
+
+/// Why the REST face cannot be served.
+#[derive(Debug, thiserror::Error)]
+pub enum RestError {
+    /// The address can be reached from elsewhere, and nothing says who may.
+    #[error(
+        "{0} can be reached from other machines, so the REST API needs a token there; set one, listen on 127.0.0.1, or allow everybody explicitly"
+    )]
+    Unprotected(std::net::SocketAddr),
+    /// The socket cannot be used.
+    #[error("the REST API cannot be served: {0}")]
+    Socket(#[from] std::io::Error),
+}
+
+/// Serves the REST API on a listener until `stop` is cancelled; requests under way are finished.
+pub fn rest(
+    client: Client,
+    options: RestOptions,
+    listener: TcpListener,
+    stop: CancellationToken,
+) -> impl Future<Output = Result<(), RestError>> + Send {
+    async move {
+        let address = listener.local_addr()?;
+        if options.access == Access::Local && !address.ip().is_loopback() {
+            return Err(RestError::Unprotected(address));
+        }
+        let face = Arc::new(Face {
+            ids: Ids::new(client.clone(), &options.namespace),
+            guard: Guard::new(options.access),
+            plugins: options.plugins,
+            history: options.history,
+            namespace: options.namespace,
+            clock: options.clock,
+            client,
+        });
+        serve(face, listener, stop).await;
+        Ok(())
+    }
+}
+
+/// Everything that requests share.
+pub(crate) struct Face {
+    client: Client,
+    ids: Ids,
+    plugins: Registry,
+    history: History,
+    namespace: String,
+    guard: Guard,
+    clock: Clock,
+}
+
+async fn serve(face: Arc<Face>, listener: TcpListener, stop: CancellationToken) {
+    let connections = TaskTracker::new();
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    loop {
+        let place = Arc::clone(&places).acquire_owned();
+        let accepted = tokio::select! {
+            () = stop.cancelled() => break,
+            accepted = async { (place.await, listener.accept().await) } => accepted,
+        };
+        let (Ok(place), Ok((stream, _))) = accepted else {
+            // Out of file descriptors or the like: do not spin.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let (face, stop) = (Arc::clone(&face), stop.clone());
+        connections.spawn(async move {
+            let _place = place;
+            let service = service_fn(move |request: Request<Incoming>| {
+                let face = Arc::clone(&face);
+                async move { Ok::<_, Infallible>(router::answer(&face, request).await) }
+            });
+            let connection = http1::Builder::new()
+                .timer(TokioTimer::new())
+                .header_read_timeout(PATIENCE)
+                .serve_connection(TokioIo::new(stream), service);
+            let mut connection = std::pin::pin!(connection);
+            tokio::select! {
+                _ = connection.as_mut() => return,
+                () = stop.cancelled() => connection.as_mut().graceful_shutdown(),
+            }
+            // Nobody is waited for longer than a request may take.
+            let _ = tokio::time::timeout(PATIENCE, connection).await;
+        });
+    }
+    connections.close();
+    connections.wait().await;
+}

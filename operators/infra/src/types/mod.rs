@@ -1,0 +1,81 @@
+//! The two kinds of the group `infra.steersman.io/v1`.
+
+mod name;
+mod resource;
+mod resource_type;
+mod status;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::CustomResourceExt;
+use schemars::{Schema, SchemaGenerator, json_schema};
+
+pub use name::{object_name, short_name, slug, type_object_name};
+pub use resource::{Resource, ResourceSpec};
+pub use resource_type::{ResourceType, ResourceTypeSpec, ResourceTypeStatus};
+pub use status::{Attempt, AttemptPhase, Operation, ResourceStatus, State, Trigger};
+
+/// The label that carries the number by which the REST face knows an object.
+pub const ID: &str = "infra.steersman.io/id";
+
+/// The annotation whose change asks for a reconcile now.
+pub const TRIGGER: &str = "infra.steersman.io/reconcile";
+
+/// The annotation that says what becomes of the infrastructure when a Resource is deleted:
+/// `destroy` (the default) or `orphan`.
+pub const ON_DELETE: &str = "infra.steersman.io/on-delete";
+
+/// The definitions that a cluster must know, as `kubectl apply` takes them.
+pub fn crds() -> Vec<CustomResourceDefinition> {
+    vec![ResourceType::crd(), Resource::crd()]
+}
+
+/// An object with any fields.
+fn free_form(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "object", "x-kubernetes-preserve-unknown-fields": true})
+}
+
+/// An object with any fields that one writer owns as a whole.
+fn free_form_atomic(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "type": "object", "x-kubernetes-preserve-unknown-fields": true, "x-kubernetes-map-type": "atomic"
+    })
+}
+
+/// Conditions are a map by type, so that several writers can share the list.
+fn conditions(generator: &mut SchemaGenerator) -> Schema {
+    let condition = generator.subschema_for::<k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition>();
+    json_schema!({
+        "type": "array",
+        "items": condition,
+        "x-kubernetes-list-type": "map",
+        "x-kubernetes-list-map-keys": ["type"]
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::Value;
+
+    #[test]
+    fn the_manifests_in_the_tree_are_up_to_date() {
+        for crd in crds() {
+            let name = format!("{}_{}.yaml", crd.spec.group, crd.spec.names.plural);
+            let path = format!("{}/../../config/crd/bases/{name}", env!("CARGO_MANIFEST_DIR"));
+            let text = std::fs::read_to_string(&path).expect("the manifest");
+            let manifest: Value = serde_saphyr::from_str(&text).expect("YAML");
+            let expected = serde_json::to_value(crd).expect("a CRD");
+            // Numbers are compared as numbers: 1 and 1.0 mean the same to every reader.
+            assert_eq!(plain(manifest), plain(expected), "{name}: run `steer crds --dir config/crd/bases`");
+        }
+    }
+
+    fn plain(value: Value) -> Value {
+        match value {
+            Value::Number(number) => number.as_f64().map_or(Value::Null, |number| number.to_string().into()),
+            Value::Array(items) => items.into_iter().map(plain).collect(),
+            Value::Object(fields) => fields.into_iter().map(|(key, value)| (key, plain(value))).collect(),
+            other => other,
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! The life of a Resource in a cluster inside the test, under virtual time.
+
+mod support;
+
+use std::time::Duration;
+
+use serde_json::json;
+use steersman_infra::action::{ActionError, Registry};
+use steersman_infra::types::{State, TRIGGER};
+use steersman_infra::{History, Resource, ResourceType};
+use support::{World, box_type, cluster, create_box, operate};
+
+fn plugins(world: &World) -> Registry {
+    Registry::new().with(world.clone())
+}
+
+fn is_ready(resource: &Resource) -> bool {
+    resource.state() == State::Ready
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resource_becomes_ready_with_defaults_outputs_and_history() {
+    let (cluster, world, history) =
+        (cluster().await, World::default(), History::memory().expect("a history"));
+    box_type(&cluster).await;
+    let _operator = operate(&cluster, plugins(&world), &history);
+    create_box(&cluster, "one", json!({})).await;
+    let ready = cluster.wait_until::<Resource>("box.one", is_ready).await;
+    let status = ready.status.clone().expect("a status");
+    assert_eq!(status.message.as_deref(), Some("Reconciliation successful"));
+    assert_eq!((status.last_reconciled_generation, status.attempt), (Some(1), None));
+    assert_eq!(serde_json::to_value(&status.outputs).expect("outputs"), json!({"size": 1}));
+    assert!(world.lock().things.values().eq([&json!({"size": 1})]));
+    let entries = history.of(ready.id().expect("an id"), 10, None).await.expect("entries");
+    assert_eq!(entries.len(), 1);
+    let record = &entries[0].1;
+    assert_eq!((record.success, record.phase.as_str(), record.created), (true, "completed", 1));
+    assert_eq!((record.trigger.as_str(), record.plan.as_deref()), ("initial", Some("1 to create")));
+    let known = cluster.wait_until::<ResourceType>("box.v1", |known| known.status.is_some()).await;
+    assert_eq!(known.status.expect("a status").conditions[0].status, "True");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_is_applied_at_once_and_the_same_wish_is_not_applied_again() {
+    let (cluster, world, history) =
+        (cluster().await, World::default(), History::memory().expect("a history"));
+    box_type(&cluster).await;
+    let _operator = operate(&cluster, plugins(&world), &history);
+    create_box(&cluster, "one", json!({"size": 1})).await;
+    cluster.wait_until::<Resource>("box.one", is_ready).await;
+    let began = (cluster.clock())();
+    cluster.patch::<Resource>("box.one", json!({"spec": {"parameters": {"size": 7}}})).await;
+    let changed = cluster
+        .wait_until::<Resource>("box.one", |it| {
+            is_ready(it) && it.status.as_ref().and_then(|status| status.last_reconciled_generation) == Some(2)
+        })
+        .await;
+    assert!((cluster.clock())().duration_since(began).as_secs() < 2);
+    assert!(world.lock().things.values().eq([&json!({"size": 7})]));
+    assert_eq!(history.of(changed.id().expect("an id"), 10, None).await.expect("entries").len(), 2);
+    cluster.pass(Duration::from_secs(3600)).await;
+    assert_eq!(world.lock().applies, 2, "an hour of drift checks finds nothing to do");
+    assert!(world.lock().drift_checks >= 10);
+}
+
+#[tokio::test(start_paused = true)]
+async fn drift_is_found_within_five_minutes_and_repaired() {
+    let (cluster, world, history) =
+        (cluster().await, World::default(), History::memory().expect("a history"));
+    box_type(&cluster).await;
+    let _operator = operate(&cluster, plugins(&world), &history);
+    let one = create_box(&cluster, "one", json!({"size": 3})).await;
+    let ready = cluster.wait_until::<Resource>("box.one", is_ready).await;
+    world.lock().things.clear();
+    cluster.pass(Duration::from_secs(310)).await;
+    cluster.wait_for("the repair", || async { (!world.lock().things.is_empty()).then_some(()) }).await;
+    cluster.wait_until::<Resource>("box.one", is_ready).await;
+    let entries = history.of(ready.id().expect("an id"), 10, None).await.expect("entries");
+    assert_eq!((entries[0].1.trigger.as_str(), entries[0].1.drift), ("drift", true));
+    assert_eq!(one.metadata.generation, Some(1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn failures_are_repeated_after_1_2_and_4_minutes_and_forgotten_after_success() {
+    let (cluster, world, history) =
+        (cluster().await, World::default(), History::memory().expect("a history"));
+    box_type(&cluster).await;
+    world.lock().failures = vec![ActionError::transient("no luck"); 3];
+    let _operator = operate(&cluster, plugins(&world), &history);
+    create_box(&cluster, "one", json!({})).await;
+    let ready = cluster.wait_until::<Resource>("box.one", is_ready).await;
+    assert_eq!(ready.status.as_ref().map(|status| status.failures), Some(0));
+    let entries = history.of(ready.id().expect("an id"), 10, None).await.expect("entries");
+    assert_eq!(entries.len(), 4);
+    assert_eq!(entries[3].1.error_message.as_deref(), Some("no luck"));
+    for (pair, minutes) in entries.windows(2).zip([4.0, 2.0, 1.0]) {
+        let waited = pair[0].1.time.duration_since(pair[1].1.time).as_secs_f64() / 60.0;
+        assert!((waited / minutes - 1.0).abs() < 0.12, "{waited} instead of {minutes}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_no_retry_mends_waits_at_the_cap_until_asked_for() {
+    let (cluster, world, history) =
+        (cluster().await, World::default(), History::memory().expect("a history"));
+    box_type(&cluster).await;
+    world.lock().failures = vec![ActionError::permanent("forbidden")];
+    let _operator = operate(&cluster, plugins(&world), &history);
+    create_box(&cluster, "one", json!({})).await;
+    cluster.wait_until::<Resource>("box.one", |it| it.state() == State::Failed).await;
+    cluster.pass(Duration::from_secs(1000 * 60)).await;
+    assert_eq!(world.lock().applies, 1);
+    let ask = json!({"metadata": {"annotations": {TRIGGER: "now"}}});
+    cluster.patch::<Resource>("box.one", ask).await;
+    let ready = cluster.wait_until::<Resource>("box.one", is_ready).await;
+    let entries = history.of(ready.id().expect("an id"), 10, None).await.expect("entries");
+    assert_eq!(entries[0].1.trigger, "manual");
+}
+
+#[tokio::test(start_paused = true)]
+async fn long_actions_hold_no_worker() {
+    let (cluster, world, history) =
+        (cluster().await, World::default(), History::memory().expect("a history"));
+    box_type(&cluster).await;
+    world.lock().questions = 360;
+    let _operator = operate(&cluster, plugins(&world), &history);
+    for index in 0..20 {
+        create_box(&cluster, &format!("n{index}"), json!({})).await;
+    }
+    cluster
+        .wait_for("all to begin, although five workers are all there are", || async {
+            (world.lock().begun.len() == 20).then_some(())
+        })
+        .await;
+    assert!(cluster.list::<Resource>().await.iter().all(|it| it.state() == State::Reconciling));
+    cluster.pass(Duration::from_secs(2 * 3600)).await;
+    assert!(cluster.list::<Resource>().await.iter().all(is_ready));
+    assert!(world.lock().begun.values().all(|times| *times == 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn deleting_destroys_first_and_frees_the_name_and_history_stays() {
+    let (cluster, world, history) =
+        (cluster().await, World::default(), History::memory().expect("a history"));
+    box_type(&cluster).await;
+    let _operator = operate(&cluster, plugins(&world), &history);
+    create_box(&cluster, "one", json!({})).await;
+    let ready = cluster.wait_until::<Resource>("box.one", is_ready).await;
+    world.lock().failures = vec![ActionError::transient("busy")];
+    cluster.delete::<Resource>("box.one").await;
+    let leaving = cluster
+        .wait_until::<Resource>("box.one", |it| it.status.as_ref().is_some_and(|status| status.failures == 1))
+        .await;
+    assert_eq!(leaving.state(), State::Deleting);
+    assert_eq!(world.lock().things.len(), 1);
+    cluster.wait_until_gone::<Resource>("box.one").await;
+    assert!(world.lock().things.is_empty());
+    let entries = history.of(ready.id().expect("an id"), 10, None).await.expect("entries");
+    let seen: Vec<(&str, bool)> = entries.iter().map(|(_, it)| (it.trigger.as_str(), it.success)).collect();
+    assert_eq!(seen, [("deletion", true), ("deletion", false), ("initial", true)]);
+    create_box(&cluster, "one", json!({})).await;
+    cluster.wait_until::<Resource>("box.one", is_ready).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn deleting_while_an_action_is_under_way_cancels_it() {
+    let (cluster, world, history) =
+        (cluster().await, World::default(), History::memory().expect("a history"));
+    box_type(&cluster).await;
+    world.lock().questions = 1000;
+    let _operator = operate(&cluster, plugins(&world), &history);
+    create_box(&cluster, "one", json!({})).await;
+    cluster
+        .wait_until::<Resource>("box.one", |it| {
+            it.status
+                .as_ref()
+                .and_then(|status| status.attempt.as_ref())
+                .is_some_and(|attempt| attempt.checkpoint.is_some())
+        })
+        .await;
+    world.lock().questions = 0;
+    cluster.delete::<Resource>("box.one").await;
+    cluster.wait_until_gone::<Resource>("box.one").await;
+    assert_eq!(world.lock().cancelled.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resource_without_its_type_waits_for_it_and_one_that_does_not_fit_says_why() {
+    let (cluster, world, history) =
+        (cluster().await, World::default(), History::memory().expect("a history"));
+    let _operator = operate(&cluster, plugins(&world), &history);
+    create_box(&cluster, "one", json!({"size": 0})).await;
+    let failed = cluster.wait_until::<Resource>("box.one", |it| it.state() == State::Failed).await;
+    assert_eq!(
+        failed.status.and_then(|status| status.message).as_deref(),
+        Some("Resource type Box/v1 not found")
+    );
+    box_type(&cluster).await;
+    let message = "Spec validation failed: size: 0 is less than the minimum of 1";
+    cluster
+        .wait_until::<Resource>("box.one", |it| {
+            it.status.as_ref().and_then(|status| status.message.as_deref()) == Some(message)
+        })
+        .await;
+    assert_eq!(world.lock().applies, 0);
+    cluster.patch::<Resource>("box.one", json!({"spec": {"parameters": {"size": 2}}})).await;
+    cluster.wait_until::<Resource>("box.one", is_ready).await;
+    cluster.delete::<Resource>("box.one").await;
+    cluster.wait_until_gone::<Resource>("box.one").await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_was_lost_is_found_out_about_and_nothing_is_begun_twice() {
+    let (cluster, world, history) =
+        (cluster().await, World::default(), History::memory().expect("a history"));
+    box_type(&cluster).await;
+    world.lock().failures = vec![ActionError::Unknown("the answer is missing".into())];
+    let _operator = operate(&cluster, plugins(&world), &history);
+    create_box(&cluster, "one", json!({})).await;
+    let ready = cluster.wait_until::<Resource>("box.one", is_ready).await;
+    assert!(world.lock().begun.values().all(|times| *times == 1));
+    assert_eq!(world.lock().begun.len(), 1);
+    assert_eq!(history.of(ready.id().expect("an id"), 10, None).await.expect("entries").len(), 1);
+}
+
+/// Kills the operator after its n-th write, for every n, and starts another: whatever was under
+/// way is finished once.
+#[tokio::test(start_paused = true)]
+async fn a_crash_at_any_write_loses_nothing_and_does_nothing_twice() {
+    for questions in [0, 2] {
+        for writes in 0..9 {
+            let (cluster, world) = (cluster().await, World::default());
+            let history = History::memory().expect("a history");
+            box_type(&cluster).await;
+            world.lock().questions = questions;
+            cluster.faults().crash_after(writes);
+            let first = operate(&cluster, plugins(&world), &history);
+            create_box(&cluster, "one", json!({"size": 4})).await;
+            tokio::select! {
+                () = cluster.faults().crashed() => {}
+                () = cluster.pass(Duration::from_secs(120)) => {}
+            }
+            first.kill().await;
+            cluster.faults().clear();
+            let second = operate(&cluster, plugins(&world), &history);
+            let ready = cluster.wait_until::<Resource>("box.one", is_ready).await;
+            {
+                let state = world.lock();
+                let begun: Vec<u32> = state.begun.values().copied().collect();
+                assert_eq!(begun, [1], "after {writes} writes with {questions} questions");
+                assert!(state.things.values().eq([&json!({"size": 4})]));
+            }
+            let entries = history.of(ready.id().expect("an id"), 10, None).await.expect("entries");
+            assert_eq!(entries.len(), 1, "after {writes} writes with {questions} questions");
+            cluster.delete::<Resource>("box.one").await;
+            cluster.wait_until_gone::<Resource>("box.one").await;
+            assert!(world.lock().things.is_empty());
+            second.stop().await;
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn conflicts_errors_and_lost_answers_of_the_server_do_no_harm() {
+    let (cluster, world, history) =
+        (cluster().await, World::default(), History::memory().expect("a history"));
+    box_type(&cluster).await;
+    let _operator = operate(&cluster, plugins(&world), &history);
+    for (index, fault) in ["before", "after", "conflict"].into_iter().enumerate() {
+        match fault {
+            "before" => cluster.faults().fail_before(3),
+            "after" => cluster.faults().fail_after_write(4),
+            _ => cluster.faults().conflict_once::<Resource>(),
+        }
+        create_box(&cluster, fault, json!({})).await;
+        cluster.wait_until::<Resource>(&format!("box.{fault}"), is_ready).await;
+        cluster.faults().clear();
+        assert_eq!(world.lock().things.len(), index + 1, "{fault}");
+        assert!(world.lock().begun.values().all(|times| *times == 1), "{fault}");
+    }
+}
