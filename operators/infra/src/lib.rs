@@ -12,10 +12,11 @@
 //! - [`schema`]: OpenAPI v3 and JSON Schema for the parameters of resources;
 //! - [`rest`]: `/api/v1/resource-types` and `/api/v1/resources` over the same objects;
 //! - [`reconcile`]: the controllers;
-//! - [`action`]: the contract with plugins, and the plugins `http` and `github_actions`;
+//! - [`action`]: the contract with plugins, and the plugins `http`, `github_actions` and `terraform`;
 //! - [`history`]: every attempt ever made, for people.
 
 pub mod action;
+mod environment;
 pub mod history;
 pub mod ids;
 mod metrics;
@@ -26,6 +27,7 @@ pub mod schema;
 mod settings;
 pub mod types;
 
+pub use environment::{Environment, EnvironmentError};
 pub use history::History;
 pub use metrics::Metrics;
 pub use reconcile::{Options, controllers};

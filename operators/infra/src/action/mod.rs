@@ -12,12 +12,14 @@
 //! action has begun; `resume` must find out, or repeat it in a way that the other side takes as
 //! the same request.
 //!
-//! Plugins keep nothing in memory between calls: everything they need is in the [`Task`].
+//! Plugins keep nothing in memory that a restart may not lose: everything they need is in the
+//! [`Task`].
 
 pub mod github;
 pub mod http;
 mod registry;
 mod template;
+pub mod terraform;
 pub mod web;
 
 use std::time::Duration;

@@ -22,7 +22,7 @@ pub(super) enum Step {
     Rest,
 }
 
-/// What to do next. `drift_due` says when the next drift check is due, if any ever is.
+/// What to do next; nothing more for one that has been destroyed. `drift_due` says when the next drift check is due, if any ever is.
 pub(super) fn decide(resource: &Resource, now: Timestamp, drift_due: Option<Timestamp>) -> Step {
     let nothing = ResourceStatus::default();
     let status = resource.status.as_ref().unwrap_or(&nothing);
@@ -39,8 +39,13 @@ pub(super) fn decide(resource: &Resource, now: Timestamp, drift_due: Option<Time
         _ => None,
     };
     if resource.metadata.deletion_timestamp.is_some() {
-        let failed = status.last_operation == Some(Operation::Destroy) && !manual;
-        let wait = if failed { due(status.next_attempt_at) } else { None };
+        if status.last_operation != Some(Operation::Destroy) || manual {
+            return Step::Start(Operation::Destroy, Trigger::Deletion);
+        }
+        if status.failures == 0 {
+            return Step::Rest;
+        }
+        let wait = due(status.next_attempt_at);
         return wait.unwrap_or(Step::Start(Operation::Destroy, Trigger::Deletion));
     }
     if status.observed_generation != resource.metadata.generation {
@@ -129,8 +134,9 @@ mod tests {
                 status.next_attempt_at = again;
             })
         };
-        let deleted = |last, again| {
+        let deleted = |last, failures, again| {
             resource(|resource, status| {
+                status.failures = failures;
                 resource.metadata.deletion_timestamp = Some(Time(at(50)));
                 status.last_operation = last;
                 status.next_attempt_at = again;
@@ -153,10 +159,16 @@ mod tests {
             ("ready", resource(|_, _| {}), None, Step::Rest),
             ("ready, checked later", resource(|_, _| {}), Some(at(130)), wait(30, "drift check")),
             ("ready, check due", resource(|_, _| {}), Some(at(100)), Step::CheckDrift),
-            ("deleted", deleted(Some(Apply), Some(at(900))), None, Step::Start(Destroy, Trigger::Deletion)),
+            (
+                "deleted",
+                deleted(Some(Apply), 3, Some(at(900))),
+                None,
+                Step::Start(Destroy, Trigger::Deletion),
+            ),
+            ("destroyed", deleted(Some(Destroy), 0, None), None, Step::Rest),
             (
                 "destroy failed",
-                deleted(Some(Destroy), Some(at(900))),
+                deleted(Some(Destroy), 1, Some(at(900))),
                 None,
                 wait(800, "a failed attempt is repeated later"),
             ),

@@ -119,11 +119,11 @@ impl Reconciler for Resources {
             Step::Wait(..) if is_applying(&resource) => self.cancel(&resource, cx).await?,
             Step::Resume => self.resume(&resource, cx).await?,
             Step::Wait(delay, why) => Outcome::RequeueAfter(delay, why),
-            Step::CheckDrift | Step::Rest => Outcome::Done,
+            Step::CheckDrift | Step::Rest => return Ok(Finalized::Done),
         };
+        // Also after success: what was written since makes the object another one than this.
         Ok(match outcome {
-            Outcome::Done => Finalized::Done,
-            Outcome::Requeue(_) => Finalized::Pending(Duration::ZERO),
+            Outcome::Done | Outcome::Requeue(_) => Finalized::Pending(Duration::ZERO),
             Outcome::RequeueAfter(delay, _) => Finalized::Pending(delay),
         })
     }

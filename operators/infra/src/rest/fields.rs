@@ -33,7 +33,11 @@ impl Fields {
             Err(error) => {
                 let mut problem =
                     Problem::new("json_invalid", &["body"], format!("JSON decode error: {error}"), json!({}));
-                problem.loc.push(json!(offset(body, error.line(), error.column())));
+                let place = match error.is_eof() {
+                    true => body.len(),
+                    false => offset(body, error.line(), error.column()),
+                };
+                problem.loc.push(json!(place));
                 Err(problem.into())
             }
         }

@@ -15,6 +15,7 @@ mod store;
 
 use std::convert::Infallible;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -66,6 +67,19 @@ pub enum Access {
     Everybody,
 }
 
+impl Access {
+    /// Whether this is enough protection for an address.
+    ///
+    /// # Errors
+    /// When others can reach the address and nothing says who may.
+    pub fn check(&self, address: SocketAddr) -> Result<(), RestError> {
+        match self {
+            Self::Local if !address.ip().is_loopback() => Err(RestError::Unprotected(address)),
+            _ => Ok(()),
+        }
+    }
+}
+
 impl RestOptions {
     /// Options with defaults for everything else.
     pub fn new(plugins: Registry, history: History) -> Self {
@@ -86,7 +100,7 @@ pub enum RestError {
     #[error(
         "{0} can be reached from other machines, so the REST API needs a token there; set one, listen on 127.0.0.1, or allow everybody explicitly"
     )]
-    Unprotected(std::net::SocketAddr),
+    Unprotected(SocketAddr),
     /// The socket cannot be used.
     #[error("the REST API cannot be served: {0}")]
     Socket(#[from] std::io::Error),
@@ -101,9 +115,7 @@ pub fn rest(
 ) -> impl Future<Output = Result<(), RestError>> + Send {
     async move {
         let address = listener.local_addr()?;
-        if options.access == Access::Local && !address.ip().is_loopback() {
-            return Err(RestError::Unprotected(address));
-        }
+        options.access.check(address)?;
         let face = Arc::new(Face {
             ids: Ids::new(client.clone(), &options.namespace),
             guard: Guard::new(options.access),

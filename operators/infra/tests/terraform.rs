@@ -1,0 +1,108 @@
+//! The `terraform` plugin with the real program and its built-in provider.
+
+mod support;
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::json;
+use steersman_infra::action::Registry;
+use steersman_infra::action::terraform::{Terraform, TerraformOptions};
+use steersman_infra::types::State;
+use steersman_infra::{History, OperatorController, Resource};
+use support::{box_type, cluster, operate_with};
+
+const MODULE: &str = r#"
+variable "size" { type = number }
+resource "terraform_data" "box" { input = var.size }
+output "size" { value = terraform_data.box.output }
+output "password" {
+  value     = "hidden-${var.size}"
+  sensitive = true
+}
+"#;
+
+fn options(folder: &Path) -> TerraformOptions {
+    let module = folder.join("modules/box");
+    std::fs::create_dir_all(&module).expect("a folder");
+    std::fs::write(module.join("main.tf"), MODULE).expect("a module");
+    std::fs::write(folder.join("empty.rc"), "").expect("a file");
+    let mut options = TerraformOptions::new(folder.join("modules"), folder.join("workspaces"));
+    options.environment = vec![("TF_CLI_CONFIG_FILE".into(), folder.join("empty.rc").display().to_string())];
+    options
+}
+
+async fn is_installed() -> bool {
+    let found = tokio::process::Command::new("terraform").arg("version").output().await.is_ok();
+    if !found {
+        eprintln!("skipped: terraform is not installed");
+    }
+    found
+}
+
+async fn create(cluster: &steersman_test::Cluster, name: &str) {
+    cluster
+        .create_json::<Resource>(json!({"apiVersion": "infra.steersman.io/v1", "kind": "Resource",
+            "metadata": {"name": format!("box.{name}"), "namespace": "default"},
+            "spec": {"type": "Box", "typeVersion": "v1", "actionPlugin": "terraform", "parameters": {"size": 3}}}))
+        .await;
+}
+
+fn is_ready_at(generation: i64) -> impl Fn(&Resource) -> bool {
+    move |it| {
+        let reached = it.status.as_ref().and_then(|status| status.last_reconciled_generation);
+        it.state() == State::Ready && reached == Some(generation)
+    }
+}
+
+#[tokio::test]
+async fn terraform_plans_applies_changes_and_destroys() {
+    if !is_installed().await {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let (cluster, history) = (cluster().await, History::memory().expect("a history"));
+    box_type(&cluster).await;
+    let plugins = Registry::new().with(Terraform::new(options(folder.path())));
+    let pace =
+        OperatorController { back_off_first: Duration::from_millis(100), ..OperatorController::default() };
+    let _operator = operate_with(&cluster, plugins, &history, pace);
+    create(&cluster, "one").await;
+    let ready = cluster.wait_until::<Resource>("box.one", is_ready_at(1)).await;
+    let outputs = ready.status.as_ref().and_then(|status| status.outputs.clone()).expect("outputs");
+    assert_eq!((&outputs["size"], &outputs["password"]), (&json!(3), &json!("***")));
+    cluster.patch::<Resource>("box.one", json!({"spec": {"parameters": {"size": 5}}})).await;
+    cluster.wait_until::<Resource>("box.one", is_ready_at(2)).await;
+    let entries = history.of(ready.id().expect("an id"), 10, None).await.expect("entries");
+    let counted: Vec<(u32, u32)> = entries.iter().map(|(_, it)| (it.created, it.updated)).collect();
+    assert_eq!(counted, [(0, 1), (1, 0)]);
+    assert!(entries[1].1.plan.as_deref().is_some_and(|plan| plan.contains("1 to add")));
+    assert!(!format!("{entries:?}").contains("hidden-"), "secrets stay out of the history");
+    cluster.delete::<Resource>("box.one").await;
+    cluster.wait_until_gone::<Resource>("box.one").await;
+    assert_eq!(std::fs::read_dir(folder.path().join("workspaces")).expect("a folder").count(), 0);
+    let entries = history.of(ready.id().expect("an id"), 1, None).await.expect("entries");
+    assert_eq!((entries[0].1.success, entries[0].1.deleted), (true, 1));
+}
+
+#[tokio::test]
+async fn a_module_that_fails_says_what_terraform_said_and_is_repaired_by_a_retry() {
+    if !is_installed().await {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = options(folder.path());
+    let module = folder.path().join("modules/box/main.tf");
+    std::fs::write(&module, "resource \"terraform_data\" \"box\" {").expect("a broken module");
+    let (cluster, history) = (cluster().await, History::memory().expect("a history"));
+    box_type(&cluster).await;
+    let pace =
+        OperatorController { back_off_first: Duration::from_millis(100), ..OperatorController::default() };
+    let _operator = operate_with(&cluster, Registry::new().with(Terraform::new(options)), &history, pace);
+    create(&cluster, "one").await;
+    let failed = cluster.wait_until::<Resource>("box.one", |it| it.state() == State::Failed).await;
+    let message = failed.status.and_then(|status| status.message).expect("a message");
+    assert!(message.starts_with("terraform init ended with code 1: Error: "), "{message}");
+    std::fs::write(&module, MODULE).expect("a module");
+    cluster.wait_until::<Resource>("box.one", is_ready_at(1)).await;
+}
