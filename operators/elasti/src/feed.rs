@@ -1,0 +1,192 @@
+//! What a resolver needs to know, from a watch on the cluster; and a whole resolver made of it.
+
+use crate::types::{ElastiService, Mode};
+use crate::{scale, world};
+use k8s_openapi::api::core::v1::Service;
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::{Client, ResourceExt};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use steersman::{
+    Cache, CancellationToken, Context, Controller, Error, Key, Manager, Options, Outcome, Reconciler,
+};
+use steersman_resolver::{Directory, HttpWake, Route, ServiceKey, Wake, WakeError, Waking};
+use tokio::net::TcpListener;
+
+/// Keeps the directory of a resolver in step with the cluster.
+#[derive(Debug)]
+pub struct Feed {
+    directory: Directory,
+    /// Which service each ElastiService stood for.
+    known: Known,
+}
+
+/// Which service each ElastiService stands for.
+type Known = Arc<Mutex<HashMap<Key, ServiceKey>>>;
+
+/// The controller that feeds a resolver. It writes nothing, so every resolver runs its own.
+pub fn controller(directory: Directory) -> Controller<Feed> {
+    fed(directory, Known::default())
+}
+
+fn fed(directory: Directory, known: Known) -> Controller<Feed> {
+    Controller::new("elasti-resolver", Feed { directory, known })
+        .watches::<Service>(|service, cache| {
+            let all = cache.view::<ElastiService>().list_in(&service.namespace().unwrap_or_default());
+            all.iter()
+                .filter(|elasti| elasti.spec.service == service.name_any())
+                .map(|elasti| Key::of(&**elasti))
+                .collect()
+        })
+        .watches::<EndpointSlice>(|slice, cache| {
+            let Some(service) = slice.labels().get(world::SERVICE_NAME) else { return Vec::new() };
+            let all = cache.view::<ElastiService>().list_in(&slice.namespace().unwrap_or_default());
+            all.iter()
+                .filter(|elasti| elasti.spec.service == *service)
+                .map(|elasti| Key::of(&**elasti))
+                .collect()
+        })
+        .concurrency(1)
+}
+
+impl Reconciler for Feed {
+    type Object = ElastiService;
+
+    async fn reconcile(&self, elasti: Arc<ElastiService>, cx: &Context) -> Result<Outcome, Error> {
+        let namespace = elasti.namespace().unwrap_or_default();
+        let key = ServiceKey::new(&namespace, &elasti.spec.service);
+        let service = cx.cache::<Service>().get(&Key::new(&namespace, &elasti.spec.service));
+        let before = self.lock().insert(cx.key().clone(), key.clone());
+        if let Some(before) = before.filter(|before| *before != key) {
+            self.forget(&before);
+        }
+        let Some(service) = service else {
+            self.directory.remove(&key);
+            return Ok(Outcome::Done);
+        };
+        let slices = world::native(&cx.cache::<EndpointSlice>(), &namespace, &elasti.spec.service);
+        let ports = world::ports(&service);
+        let backends = world::backends(&ports, &slices);
+        let mode = match elasti.status.as_ref().and_then(|status| status.mode) {
+            Some(Mode::Serve) => steersman_resolver::Mode::Serve,
+            _ => steersman_resolver::Mode::Proxy,
+        };
+        self.directory.set(&key, Route { ports, backends, mode });
+        Ok(Outcome::Done)
+    }
+
+    async fn gone(&self, key: &Key, _: &Context) -> Result<(), Error> {
+        let service = self.lock().remove(key);
+        if let Some(service) = service {
+            self.forget(&service);
+        }
+        Ok(())
+    }
+}
+
+impl Feed {
+    /// Takes a service out of the directory, unless another ElastiService stands for it.
+    fn forget(&self, service: &ServiceKey) {
+        if !self.lock().values().any(|other| other == service) {
+            self.directory.remove(service);
+        }
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Key, ServiceKey>> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Wakes through the operator, and without it where that fails.
+pub struct Waker {
+    operator: Option<HttpWake>,
+    client: Client,
+}
+
+impl Waker {
+    /// A waker that asks this operator first.
+    pub fn new(operator: Option<HttpWake>, client: Client) -> Self {
+        Self { operator, client }
+    }
+}
+
+impl Wake for Waker {
+    fn wake<'a>(&'a self, service: &'a ServiceKey) -> Waking<'a> {
+        Box::pin(async move {
+            if let Some(operator) = &self.operator {
+                match operator.wake(service).await {
+                    Ok(()) => return Ok(()),
+                    Err(error) => tracing::warn!(%service, %error, "scaling without the operator"),
+                }
+            }
+            let scaled = scale::wake(&self.client, &service.namespace, &service.name);
+            match tokio::time::timeout(Duration::from_secs(10), scaled).await {
+                Ok(result) => result.map_err(|error| WakeError(error.to_string())),
+                Err(_) => Err(WakeError(format!("the API server did not answer in time about {service}"))),
+            }
+        })
+    }
+}
+
+impl std::fmt::Debug for Waker {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Waker").field("operator", &self.operator).finish_non_exhaustive()
+    }
+}
+
+/// What a resolver can be told.
+#[derive(Clone, Debug, Default)]
+pub struct ResolverOptions {
+    /// The operator's endpoint for wake-up calls, as `host:port`. None: the resolver scales itself.
+    pub operator: Option<String>,
+    /// The token for that endpoint.
+    pub token: Option<String>,
+    /// A header that names the service in place of `Host`; none by default.
+    pub host_header: Option<String>,
+}
+
+/// Runs a whole resolver: the feed and the proxy, until told to stop.
+///
+/// # Errors
+/// When the cluster cannot be watched, or a listener cannot be used.
+pub async fn run_resolver(
+    client: Client,
+    proxy: TcpListener,
+    internal: TcpListener,
+    options: ResolverOptions,
+    shutdown: CancellationToken,
+) -> Result<(), Error> {
+    let directory = Directory::new();
+    let operator = options.operator.map(|address| HttpWake::new(address, options.token));
+    let waker = Waker::new(operator, client.clone());
+    let settings = steersman_resolver::Options {
+        host_header: options.host_header,
+        ..steersman_resolver::Options::new(Arc::new(waker))
+    };
+    // The feed goes on until the last held request has its pod.
+    let done = CancellationToken::new();
+    let known = Known::default();
+    let manager = Manager::new(client, Options::named("elasti-resolver"))
+        .controller(fed(directory.clone(), Arc::clone(&known)));
+    let cache = manager.cache();
+    let feeding = async { manager.run(done.clone()).await.map_err(Error::from) };
+    let serving = async {
+        // Until everything is known, connections wait in the listener instead of being refused.
+        while !is_fed(&cache, &known) && !shutdown.is_cancelled() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        let result = steersman_resolver::serve(proxy, internal, directory, settings, shutdown.clone()).await;
+        done.cancel();
+        result.map_err(Error::from)
+    };
+    tokio::try_join!(feeding, serving).map(drop)
+}
+
+/// Whether all ElastiServices that there were at the start have been looked at.
+fn is_fed(cache: &Cache, known: &Known) -> bool {
+    let all = cache.view::<ElastiService>();
+    let synced =
+        all.is_synced() && cache.view::<Service>().is_synced() && cache.view::<EndpointSlice>().is_synced();
+    synced && known.lock().unwrap_or_else(PoisonError::into_inner).len() >= all.len()
+}

@@ -1,0 +1,279 @@
+//! The life of an ElastiService in a cluster inside the test.
+
+mod support;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::ResourceExt;
+use serde_json::json;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use steersman_elasti::endpoint::{self, Callers};
+use steersman_elasti::feed::{self, Waker};
+use steersman_elasti::reconcile::controller;
+use steersman_elasti::types::Mode;
+use steersman_elasti::{ElastiOptions, ElastiService, names, scale};
+use steersman_resolver::{Directory, HttpWake, ServiceKey, Wake};
+use support::{Prometheus, cluster, condition, elasti, mode, quick, ready, replicas, resolver, slice, web};
+use tokio::net::TcpListener;
+
+#[tokio::test]
+async fn it_sleeps_when_nobody_needs_it_and_wakes_on_a_call() {
+    let (cluster, _controllers) = cluster().await;
+    let prometheus = Prometheus::start("5").await;
+    web(&cluster, 2).await;
+    let _operator = cluster.run(controller(quick()));
+    elasti(&cluster, "web", json!({"triggers": prometheus.trigger(), "minTargetReplicas": 2})).await;
+
+    let awake = cluster.wait_until::<ElastiService>("web", |one| mode(one) == Some(Mode::Serve)).await;
+    assert_eq!(condition(&awake, "Ready"), ("True".into(), "Serving".into()));
+    assert!(awake.finalizers().contains(&names::FINALIZER.to_owned()));
+    assert!(slice(&cluster).await.is_none());
+    assert!(cluster.get::<Service>(&names::private_service("web")).await.is_some());
+
+    prometheus.say("0");
+    cluster.wait_until::<Deployment>("web", |deployment| replicas(deployment) == 0).await;
+    let there = slice(&cluster).await.expect("the resolver was in the path before the pods went");
+    let addresses: Vec<_> = there.endpoints.iter().flatten().flat_map(|one| one.addresses.clone()).collect();
+    assert_eq!(addresses, ["10.9.0.1", "10.9.0.2"]);
+    assert_eq!(there.ports.as_ref().map(Vec::len), Some(2));
+    let asleep =
+        cluster.wait_until::<ElastiService>("web", |one| condition(one, "Ready").1 == "Asleep").await;
+    assert_eq!((mode(&asleep), asleep.status.and_then(|one| one.replicas)), (Some(Mode::Proxy), Some(0)));
+
+    prometheus.say("NaN");
+    scale::wake(&cluster.client(), "default", "web").await.expect("woken");
+    let awake = cluster.wait_until::<ElastiService>("web", |one| mode(one) == Some(Mode::Serve)).await;
+    assert!(awake.status.expect("a status").last_scaled_up_time.is_some());
+    assert_eq!(replicas(&cluster.get::<Deployment>("web").await.expect("there")), 2);
+    assert!(ready(&cluster).await > 0, "pods serve before the resolver leaves");
+}
+
+#[tokio::test]
+async fn at_no_time_is_there_nobody_to_take_a_request() {
+    let (cluster, _controllers) = cluster().await;
+    let cluster = Arc::new(cluster);
+    let prometheus = Prometheus::start("5").await;
+    web(&cluster, 1).await;
+    let _operator = cluster.run(controller(quick()));
+    elasti(&cluster, "web", json!({"triggers": prometheus.trigger()})).await;
+    cluster.wait_until::<ElastiService>("web", |one| mode(one) == Some(Mode::Serve)).await;
+    let done = Arc::new(AtomicBool::new(false));
+    let watching = {
+        let (cluster, done) = (Arc::clone(&cluster), Arc::clone(&done));
+        tokio::spawn(async move {
+            let mut looks = 0;
+            while !done.load(Ordering::Relaxed) {
+                // One list is one moment.
+                let slices = cluster.list::<EndpointSlice>().await;
+                let of_web = slices.iter().filter(|one| {
+                    one.labels().get("kubernetes.io/service-name").is_some_and(|name| name == "web")
+                });
+                let takers = of_web
+                    .flat_map(|one| one.endpoints.iter().flatten())
+                    .filter(|one| one.conditions.as_ref().is_some_and(|all| all.ready == Some(true)))
+                    .count();
+                assert!(takers > 0, "nobody takes requests at look {looks}");
+                looks += 1;
+                tokio::task::yield_now().await;
+            }
+        })
+    };
+    for _ in 0..5 {
+        prometheus.say("0");
+        cluster.wait_until::<ElastiService>("web", |one| condition(one, "Ready").1 == "Asleep").await;
+        prometheus.say("5");
+        cluster.wait_until::<ElastiService>("web", |one| mode(one) == Some(Mode::Serve)).await;
+    }
+    done.store(true, Ordering::Relaxed);
+    watching.await.expect("somebody always took requests");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_target_that_already_sleeps_is_proxied_at_once_and_after_a_restart() {
+    let (cluster, _controllers) = cluster().await;
+    web(&cluster, 0).await;
+    let operator = cluster.run(controller(ElastiOptions::default()));
+    elasti(&cluster, "web", json!({})).await;
+    cluster.wait_until::<ElastiService>("web", |one| mode(one) == Some(Mode::Proxy)).await;
+    assert!(slice(&cluster).await.is_some());
+    operator.kill().await;
+    cluster.delete::<EndpointSlice>(&names::slice("web")).await;
+    let _operator = cluster.run(controller(ElastiOptions::default()));
+    cluster.wait_for("the slice again", || slice(&cluster)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn slices_follow_the_resolver_and_the_private_service_the_public_one() {
+    let (cluster, _controllers) = cluster().await;
+    web(&cluster, 0).await;
+    let _operator = cluster.run(controller(ElastiOptions::default()));
+    elasti(&cluster, "web", json!({})).await;
+    cluster.wait_for("a slice", || slice(&cluster)).await;
+    resolver(&cluster, &["10.9.0.7"]).await;
+    cluster
+        .wait_until::<EndpointSlice>(&names::slice("web"), |slice| {
+            let addresses = slice.endpoints.iter().flatten().flat_map(|one| one.addresses.clone());
+            addresses.eq(["10.9.0.7".to_owned()])
+        })
+        .await;
+    let change = json!({"spec": {"selector": {"app": "other"}}});
+    cluster.patch::<Service>("web", change).await;
+    cluster
+        .wait_until::<Service>(&names::private_service("web"), |service| {
+            let selector = service.spec.as_ref().and_then(|spec| spec.selector.clone()).unwrap_or_default();
+            selector.get("app").is_some_and(|app| app == "other")
+        })
+        .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn deleting_it_brings_the_target_back_before_the_resolver_leaves() {
+    let (cluster, _controllers) = cluster().await;
+    web(&cluster, 0).await;
+    let _operator = cluster.run(controller(ElastiOptions::default()));
+    elasti(&cluster, "web", json!({"minTargetReplicas": 3})).await;
+    cluster.wait_for("a slice", || slice(&cluster)).await;
+    cluster.wait_until::<ElastiService>("web", |one| mode(one) == Some(Mode::Proxy)).await;
+    cluster.delete::<ElastiService>("web").await;
+    cluster.wait_until_gone::<ElastiService>("web").await;
+    assert!(ready(&cluster).await > 0, "pods were ready before it went");
+    assert_eq!(replicas(&cluster.get::<Deployment>("web").await.expect("there")), 3);
+    cluster.wait_until_gone::<EndpointSlice>(&names::slice("web")).await;
+    cluster.wait_until_gone::<Service>(&names::private_service("web")).await;
+    let running = || async { (cluster.list::<Pod>().await.len() == 3).then_some(()) };
+    cluster.wait_for("three pods", running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_missing_or_wrong_is_said_and_mended_when_it_comes() {
+    let (cluster, _controllers) = cluster().await;
+    let _operator = cluster.run(controller(ElastiOptions::default()));
+    elasti(&cluster, "web", json!({})).await;
+    let told = |reason: &'static str| move |one: &ElastiService| condition(one, "Ready").1 == reason;
+    cluster.wait_until::<ElastiService>("web", told("ServiceNotFound")).await;
+    web(&cluster, 0).await;
+    cluster.wait_until::<ElastiService>("web", told("Asleep")).await;
+    elasti(&cluster, "zweitens", json!({})).await;
+    cluster.wait_until::<ElastiService>("zweitens", told("ServiceTaken")).await;
+    cluster.delete::<ElastiService>("zweitens").await;
+    cluster.wait_until_gone::<ElastiService>("zweitens").await;
+    assert_eq!(
+        replicas(&cluster.get::<Deployment>("web").await.expect("there")),
+        0,
+        "it had nothing to undo"
+    );
+    cluster.delete::<Deployment>("web").await;
+    cluster.wait_until::<ElastiService>("web", told("TargetNotFound")).await;
+    let other = json!({"spec": {"scaleTargetRef": {"apiVersion": "example.com/v1", "kind": "Thing"}}});
+    cluster.patch::<ElastiService>("web", other).await;
+    cluster.wait_until::<ElastiService>("web", told("TargetUnknown")).await;
+}
+
+#[tokio::test]
+async fn doubt_keeps_it_awake_and_is_reported() {
+    let (cluster, _controllers) = cluster().await;
+    let prometheus = Prometheus::start("NaN").await;
+    web(&cluster, 1).await;
+    let _operator = cluster.run(controller(quick()));
+    elasti(&cluster, "web", json!({"triggers": prometheus.trigger()})).await;
+    let doubt = |one: &ElastiService| condition(one, "TriggerHealthy").0 == "False";
+    cluster.wait_until::<ElastiService>("web", doubt).await;
+    // Nobody is at this port any more once the listener is gone.
+    let gone = TcpListener::bind("127.0.0.1:0").await.expect("a port").local_addr().expect("bound");
+    let trigger = json!([{"type": "prometheus", "metadata": {"query": "x", "threshold": 1,
+        "serverAddress": format!("http://{gone}")}}]);
+    cluster.patch::<ElastiService>("web", json!({"spec": {"triggers": trigger}})).await;
+    let told = cluster
+        .wait_until::<ElastiService>("web", |one| {
+            let conditions = one.status.clone().unwrap_or_default().conditions;
+            conditions.iter().any(|one| one.message.contains("cannot be reached"))
+        })
+        .await;
+    assert_eq!(mode(&told), Some(Mode::Serve));
+    assert_eq!(replicas(&cluster.get::<Deployment>("web").await.expect("there")), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_resolver_it_does_not_sleep_and_says_so() {
+    let (cluster, _controllers) = cluster().await;
+    resolver(&cluster, &[]).await;
+    web(&cluster, 1).await;
+    let _operator = cluster.run(controller(ElastiOptions::default()));
+    elasti(&cluster, "web", json!({"triggers": [{"type": "resolver"}]})).await;
+    let told = cluster
+        .wait_until::<ElastiService>("web", |one| condition(one, "ResolverReachable").0 == "False")
+        .await;
+    assert!(mode(&told).is_some());
+    cluster.wait_until::<ElastiService>("web", |one| mode(one) == Some(Mode::Serve)).await;
+    cluster.pass(Duration::from_secs(3600)).await;
+    assert_eq!(replicas(&cluster.get::<Deployment>("web").await.expect("there")), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn outside_of_the_enabled_period_it_is_awake() {
+    let (cluster, _controllers) = cluster().await;
+    web(&cluster, 0).await;
+    let _operator = cluster.run(controller(ElastiOptions::default()));
+    // The first of July only.
+    let period = json!({"schedule": "0 0 1 7 *", "duration": "1s"});
+    elasti(&cluster, "web", json!({"enabledPeriod": period, "minTargetReplicas": 2})).await;
+    cluster.wait_until::<Deployment>("web", |deployment| replicas(deployment) == 2).await;
+    cluster.wait_until::<ElastiService>("web", |one| mode(one) == Some(Mode::Serve)).await;
+}
+
+#[tokio::test]
+async fn a_resolver_is_fed_and_wakes_with_and_without_the_operator() {
+    let (cluster, _controllers) = cluster().await;
+    web(&cluster, 0).await;
+    let _operator = cluster.run(controller(quick()));
+    let directory = Directory::new();
+    let _feed = cluster.run(feed::controller(directory.clone()));
+    elasti(&cluster, "web", json!({})).await;
+    let key = ServiceKey::new("default", "web");
+    let known = || async { directory.get(&key).filter(|target| target.ready() == 0) };
+    cluster.wait_for("the service in the directory", known).await;
+
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("bound").to_string();
+    let stop = steersman::CancellationToken::new();
+    let callers = Callers::Token("secret".into());
+    let serving = tokio::spawn(endpoint::serve(listener, cluster.client(), callers, stop.clone()));
+    let stranger = HttpWake::new(&address, Some("guess".into()));
+    let refused = stranger.wake(&key).await.expect_err("strangers are refused").to_string();
+    assert!(refused.contains("401"), "{refused}");
+    let operator = HttpWake::new(&address, Some("secret".into()));
+    let unknown =
+        operator.wake(&ServiceKey::new("default", "nothing")).await.expect_err("unknown").to_string();
+    assert!(unknown.contains("404"), "{unknown}");
+    operator.wake(&key).await.expect("woken");
+    assert_eq!(replicas(&cluster.get::<Deployment>("web").await.expect("there")), 1);
+    let awake = || async { directory.get(&key).filter(|target| target.ready() == 1) };
+    cluster.wait_for("a pod in the directory", awake).await;
+    stop.cancel();
+    serving.await.expect("no panic");
+
+    cluster.patch::<Deployment>("web", json!({"spec": {"replicas": 0}})).await;
+    cluster.wait_for("no pod in the directory", known).await;
+    let alone = Waker::new(Some(operator), cluster.client());
+    alone.wake(&key).await.expect("woken without the operator");
+    cluster.wait_for("a pod in the directory", awake).await;
+    cluster.delete::<ElastiService>("web").await;
+    let forgotten = || async { directory.get(&key).is_none().then_some(()) };
+    cluster.wait_for("an empty directory", forgotten).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_idle_cluster_writes_nothing() {
+    let (cluster, _controllers) = cluster().await;
+    web(&cluster, 0).await;
+    let _operator = cluster.run(controller(ElastiOptions::default()));
+    elasti(&cluster, "web", json!({})).await;
+    cluster.wait_until::<ElastiService>("web", |one| condition(one, "Ready").1 == "Asleep").await;
+    cluster.pass(Duration::from_secs(120)).await;
+    let before = cluster.get::<ElastiService>("web").await.expect("there").resource_version();
+    cluster.pass(Duration::from_secs(3600)).await;
+    assert_eq!(cluster.get::<ElastiService>("web").await.expect("there").resource_version(), before);
+}
