@@ -23,7 +23,7 @@ if [ ! -x "$python" ]; then
 fi
 
 folder=$(mktemp -d)
-"$steer" up --data-dir "$folder/state" --api-port 0 --http-port 0 >"$folder/log" 2>&1 &
+"$steer" up --data-dir "$folder/state" --api-port 0 --http-port 0 --metrics-port 0 >"$folder/log" 2>&1 &
 server=$!
 # Not SIGINT: a shell makes its background processes deaf to it.
 stop() {

@@ -68,8 +68,16 @@ fn a_taken_port_is_named_with_the_remedy() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port().to_string();
     let dir = folder.path().join("state");
-    let error =
-        fails_to_start(&["--data-dir", dir.to_str().unwrap(), "--api-port", &port, "--http-port", "0"]);
+    let error = fails_to_start(&[
+        "--data-dir",
+        dir.to_str().unwrap(),
+        "--api-port",
+        &port,
+        "--http-port",
+        "0",
+        "--metrics-port",
+        "0",
+    ]);
     assert!(error.contains(&port) && error.contains("--api-port"), "{error}");
 }
 
@@ -78,15 +86,32 @@ fn a_folder_that_cannot_be_written_is_named() {
     let folder = tempfile::tempdir().unwrap();
     let file = write(folder.path(), "file", "");
     let inside = format!("{file}/state");
-    let error = fails_to_start(&["--data-dir", &inside, "--api-port", "0", "--http-port", "0"]);
+    let error = fails_to_start(&[
+        "--data-dir",
+        &inside,
+        "--api-port",
+        "0",
+        "--http-port",
+        "0",
+        "--metrics-port",
+        "0",
+    ]);
     assert!(error.contains(&inside) && error.contains("--data-dir"), "{error}");
 
     if !nix::unistd::geteuid().is_root() {
         let locked = folder.path().join("locked");
         fs::create_dir(&locked).unwrap();
         fs::set_permissions(&locked, fs::Permissions::from_mode(0o500)).unwrap();
-        let error =
-            fails_to_start(&["--data-dir", locked.to_str().unwrap(), "--api-port", "0", "--http-port", "0"]);
+        let error = fails_to_start(&[
+            "--data-dir",
+            locked.to_str().unwrap(),
+            "--api-port",
+            "0",
+            "--http-port",
+            "0",
+            "--metrics-port",
+            "0",
+        ]);
         assert!(error.contains("--data-dir"), "{error}");
     }
 }
@@ -96,7 +121,16 @@ fn a_second_start_on_the_same_folder_is_refused_and_harms_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let dir = folder.path().join("state");
     let up = Up::start(&dir);
-    let error = fails_to_start(&["--data-dir", dir.to_str().unwrap(), "--api-port", "0", "--http-port", "0"]);
+    let error = fails_to_start(&[
+        "--data-dir",
+        dir.to_str().unwrap(),
+        "--api-port",
+        "0",
+        "--http-port",
+        "0",
+        "--metrics-port",
+        "0",
+    ]);
     assert!(error.contains("already"), "{error}");
     assert!(up.run(&["get", "namespaces"]).contains("default"), "the first one goes on");
     up.stop();

@@ -58,7 +58,7 @@ impl Up {
         let log = fs::File::options().create(true).append(true).open(dir.with_extension("log")).unwrap();
         let _ = fs::remove_file(dir.join("kubeconfig"));
         let child = Command::new(steer())
-            .args(["up", "--api-port", "0", "--http-port", "0", "--data-dir"])
+            .args(["up", "--api-port", "0", "--http-port", "0", "--metrics-port", "0", "--data-dir"])
             .arg(dir)
             .args(args)
             .stdin(Stdio::null())

@@ -81,9 +81,15 @@ pub(crate) struct UpArgs {
     /// Port of the Kubernetes API; 0 picks a free one
     #[arg(long, env = "STEER_API_PORT", default_value_t = 6443, value_name = "PORT")]
     pub(crate) api_port: u16,
-    /// Port of metrics and health; 0 picks a free one
+    /// Port of the REST API; 0 picks a free one
     #[arg(long, env = "STEER_HTTP_PORT", default_value_t = 8000, value_name = "PORT")]
     pub(crate) http_port: u16,
+    /// Port of metrics and health; 0 picks a free one
+    #[arg(long, env = "STEER_METRICS_PORT", default_value_t = 8080, value_name = "PORT")]
+    pub(crate) metrics_port: u16,
+    /// Bearer token that the REST API asks for; needed where --bind is not loopback
+    #[arg(long, env = "STEER_REST_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    pub(crate) rest_token: Option<String>,
     /// Address to listen on
     #[arg(long, env = "STEER_BIND", default_value = "127.0.0.1", value_name = "ADDRESS")]
     pub(crate) bind: IpAddr,
@@ -128,6 +134,15 @@ pub(crate) struct RunArgs {
     /// Address of the health endpoints; port 0 picks a free one
     #[arg(long, env = "STEER_HEALTH_ADDRESS", default_value = "127.0.0.1:8081", value_name = "ADDRESS")]
     pub(crate) health_address: std::net::SocketAddr,
+    /// Address of the REST API of `infra`; port 0 picks a free one
+    #[arg(long, env = "STEER_REST_ADDRESS", default_value = "127.0.0.1:8000", value_name = "ADDRESS")]
+    pub(crate) rest_address: std::net::SocketAddr,
+    /// Bearer token that the REST API asks for; needed where its address is not loopback
+    #[arg(long, env = "STEER_REST_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    pub(crate) rest_token: Option<String>,
+    /// Folder of `infra` for its history and Terraform's modules and states
+    #[arg(long, env = "STEER_DATA_DIR", default_value = ".steersman/infra", value_name = "DIR")]
+    pub(crate) data_dir: PathBuf,
     /// Create or update the operators' CustomResourceDefinitions first
     #[arg(long)]
     pub(crate) install_crds: bool,
@@ -140,6 +155,8 @@ pub(crate) enum Operator {
     Webapp,
     /// Workflows (workflow.seventh-horizon.io/v1alpha1 Observatory)
     Observatory,
+    /// Infrastructure (infra.steersman.io/v1 Resource and ResourceType), with its REST API
+    Infra,
     /// Every operator
     All,
 }

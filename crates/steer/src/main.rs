@@ -8,6 +8,7 @@
 mod cli;
 mod client;
 mod crds;
+mod infra;
 mod node;
 mod operators;
 mod signals;

@@ -5,12 +5,15 @@ use std::net::SocketAddr;
 use anyhow::Context as _;
 use kube::Client;
 use steersman::{CancellationToken, LeaseOptions, Manager, ManagerError, Options};
-use tokio::task::JoinSet;
+use steersman_infra::{action::web::PrivateAddresses, rest::Access};
+use tokio::{net::TcpListener, task::JoinSet};
 
 use crate::{
     cli::{Operator, RunArgs},
     client::load_config,
-    crds, signals,
+    crds,
+    infra::Infra,
+    signals,
 };
 
 /// Runs the operators until told to stop, or until leadership is lost.
@@ -25,8 +28,12 @@ pub(crate) async fn run(args: &RunArgs) -> anyhow::Result<()> {
     }
     let mut running = JoinSet::new();
     for (index, operator) in chosen(&args.operators).into_iter().enumerate() {
-        let options = options(operator, args, index);
-        let manager = operator.add_to(Manager::new(client.clone(), options));
+        let manager = Manager::new(client.clone(), options(operator, args, index));
+        let manager = match operator {
+            Operator::Observatory => steersman_observatory::controllers(manager),
+            Operator::Infra => infra(&client, manager, args).await?,
+            Operator::Webapp | Operator::All => manager.controller(steersman_webapp::controller()),
+        };
         running.spawn(run_one(operator, manager, shutdown.clone()));
     }
     // The first that ends takes the others with it: a process whose operators are half gone helps nobody.
@@ -36,6 +43,20 @@ pub(crate) async fn run(args: &RunArgs) -> anyhow::Result<()> {
         result = result.and(ended?);
     }
     result
+}
+
+/// The infrastructure operator, with its REST API beside it while this process leads.
+async fn infra(client: &Client, manager: Manager, args: &RunArgs) -> anyhow::Result<Manager> {
+    let infra = Infra::open(&args.data_dir, &args.lease_namespace, PrivateAddresses::Refuse)?;
+    let listener = TcpListener::bind(args.rest_address).await.with_context(|| {
+        format!("cannot listen on {}: choose another address with --rest-address", args.rest_address)
+    })?;
+    tracing::info!(rest = %listener.local_addr()?, "serving the REST API");
+    let access = args.rest_token.clone().map_or(Access::Local, Access::Token);
+    let (client, options) = (client.clone(), infra.rest(access));
+    Ok(infra.add_to(manager).runnable("rest", move |stop| async move {
+        steersman_infra::rest(client, options, listener, stop).await.map_err(steersman::Error::from)
+    }))
 }
 
 async fn run_one(
@@ -52,7 +73,7 @@ async fn run_one(
 
 /// Each operator once, `all` standing for every one.
 fn chosen(named: &[Operator]) -> Vec<Operator> {
-    let every = [Operator::Webapp, Operator::Observatory];
+    let every = [Operator::Webapp, Operator::Observatory, Operator::Infra];
     every.into_iter().filter(|o| named.contains(o) || named.contains(&Operator::All)).collect()
 }
 
@@ -72,6 +93,7 @@ impl Operator {
         match self {
             Self::Webapp => steersman_webapp::OPERATOR,
             Self::Observatory => steersman_observatory::OPERATOR,
+            Self::Infra => steersman_infra::OPERATOR,
             Self::All => "all",
         }
     }
@@ -79,14 +101,8 @@ impl Operator {
     fn lease(self) -> &'static str {
         match self {
             Self::Observatory => steersman_observatory::LEASE,
+            Self::Infra => steersman_infra::LEASE,
             Self::Webapp | Self::All => steersman_webapp::LEASE,
-        }
-    }
-
-    fn add_to(self, manager: Manager) -> Manager {
-        match self {
-            Self::Observatory => steersman_observatory::controllers(manager),
-            Self::Webapp | Self::All => manager.controller(steersman_webapp::controller()),
         }
     }
 }

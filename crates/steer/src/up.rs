@@ -28,6 +28,7 @@ use steersman_apiserver::{
     store::{Store, StoreOptions},
 };
 use steersman_controllers::ControllerOptions;
+use steersman_infra::{action::web::PrivateAddresses, rest::Access};
 use steersman_node::{Annotate, Node, NodeOptions, ServicePublishing};
 use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -35,7 +36,9 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     CouldNotStart,
     cli::{Runtime, UpArgs},
-    crds, signals,
+    crds,
+    infra::Infra,
+    signals,
 };
 
 /// The name of the one node there is.
@@ -54,6 +57,7 @@ pub(crate) async fn up(args: &UpArgs) -> anyhow::Result<()> {
 /// Everything that runs, in the order in which it is stopped.
 struct Running {
     node: Part,
+    rest: Part,
     managers: Part,
     server: Part,
     store: Store,
@@ -67,6 +71,7 @@ struct Running {
 struct Addresses {
     api: SocketAddr,
     http: SocketAddr,
+    metrics: SocketAddr,
 }
 
 impl Running {
@@ -77,9 +82,11 @@ impl Running {
         remove_stale(&kubeconfig)?;
         let api = bind(args.bind, args.api_port, "--api-port").await?;
         let http = bind(args.bind, args.http_port, "--http-port").await?;
-        let addresses = Addresses { api: api.local_addr()?, http: http.local_addr()? };
+        let metrics = bind(args.bind, args.metrics_port, "--metrics-port").await?;
+        let addresses =
+            Addresses { api: api.local_addr()?, http: http.local_addr()?, metrics: metrics.local_addr()? };
         // The manager opens the address itself; until then the port was only tried.
-        drop(http);
+        drop(metrics);
 
         let authority = Authority::load_or_create(&dir.join("pki")).context("cannot set up certificates")?;
         let store = if args.memory {
@@ -110,18 +117,32 @@ impl Running {
 
         // One manager for everything, so that pods and Deployments are watched and kept only once.
         let options = ManagerOptions {
-            metrics: Some(addresses.http),
-            health: Some(addresses.http),
+            metrics: Some(addresses.metrics),
+            health: Some(addresses.metrics),
             ..ManagerOptions::named("steersman")
         };
-        let manager = Manager::new(operator, options);
+        let manager = Manager::new(operator.clone(), options);
         let manager = steersman_controllers::controllers(
             manager,
             ControllerOptions { root_ca: Some(authority.ca_pem().to_owned()) },
         );
         let manager = manager.controller(steersman_webapp::controller());
         let manager = steersman_observatory::controllers(manager);
+        // Whoever may speak to the API here may run programs here: nothing is private to plugins.
+        let infra = Infra::open(&dir.join("infra"), "default", PrivateAddresses::Allow)?;
+        let manager = infra.add_to(manager);
         let managers = Part::start("the controllers", |stop| async move { Ok(manager.run(stop).await?) });
+
+        let access = match (args.rest_token.clone(), args.bind.is_loopback()) {
+            (Some(token), _) => Access::Token(token),
+            (None, true) => Access::Local,
+            (None, false) => {
+                return Err(anyhow!("--bind {} is open to other machines: set --rest-token too", args.bind));
+            }
+        };
+        let rest = Part::start("the REST API", |stop| async move {
+            Ok(steersman_infra::rest(operator, infra.rest(access), http, stop).await?)
+        });
 
         let node = Node::start(
             in_process(&server, User::new(format!("system:node:{NODE}"), ["system:nodes"])),
@@ -143,7 +164,7 @@ impl Running {
         let admin = authority.issue_client(&User::admin())?;
         write_private(&kubeconfig, &authority.kubeconfig(&url, Credentials::Certificate(&admin)))?;
         let kubeconfig = std::path::absolute(kubeconfig)?;
-        Ok(Self { node, managers, server: serving, store, addresses, kubeconfig, runtime, _lock: lock })
+        Ok(Self { node, rest, managers, server: serving, store, addresses, kubeconfig, runtime, _lock: lock })
     }
 
     /// What a user wants to know first.
@@ -152,6 +173,7 @@ impl Running {
         format!(
             "Steersman is ready after {:.2} s.\n\n  \
                Kubernetes API   https://{}\n  \
+               REST API         http://{}/api/v1/resources\n  \
                metrics, health  http://{}/metrics\n  \
                pods run as      {}\n\n\
              Try, in another terminal:\n\n  \
@@ -163,6 +185,7 @@ impl Running {
             begin.elapsed().as_secs_f64(),
             self.addresses.api,
             self.addresses.http,
+            self.addresses.metrics,
             self.runtime,
             self.kubeconfig.parent().unwrap_or(Path::new(".")).display(),
         )
@@ -173,6 +196,7 @@ impl Running {
         let failed = tokio::select! {
             () = shutdown.cancelled() => None,
             error = self.node.ended() => Some(error),
+            error = self.rest.ended() => Some(error),
             error = self.managers.ended() => Some(error),
             error = self.server.ended() => Some(error),
         };
@@ -180,7 +204,7 @@ impl Running {
             println!("Stopping: pods first, then everything else.");
         }
         let mut results = Vec::new();
-        for part in [self.node, self.managers, self.server] {
+        for part in [self.node, self.rest, self.managers, self.server] {
             results.push(part.stop().await);
         }
         results.push(self.store.close().await.context("the store could not be closed properly"));
