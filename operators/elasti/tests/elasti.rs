@@ -1,5 +1,6 @@
 //! The life of an ElastiService in a cluster inside the test.
 
+#[allow(dead_code)] // each test file uses a part of it
 mod support;
 
 use k8s_openapi::api::apps::v1::Deployment;
