@@ -76,6 +76,8 @@ async fn main() {
 async fn measure(name: &str, dependencies: &[Vec<usize>]) -> (f64, f64) {
     let cluster = Cluster::start().await;
     cluster.create(&crd()).await;
+    let api: kube::Api<Observatory> = kube::Api::all(cluster.client());
+    cluster.wait_for("the definition", || async { api.list(&Default::default()).await.ok() }).await;
     cluster.pods().schedule_all().succeed("", Duration::ZERO);
     let operator = cluster.run_manager(controllers(cluster.manager(cluster.options("observatory"))));
     let tasks: Vec<Value> = dependencies

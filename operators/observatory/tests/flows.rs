@@ -230,3 +230,76 @@ async fn deleting_a_workflow_lets_its_pods_go() {
     cluster.delete::<Observatory>("w").await;
     cluster.wait_until_gone::<Pod>("w-a").await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn every_metric_that_is_announced_exists() {
+    let cluster = cluster().await;
+    let operator = operator(&cluster);
+    submit(&cluster, "w", json!({"tasks": [task("a", &[])]})).await;
+    finish(&cluster, "w").await;
+    cluster.pass(Duration::from_secs(1)).await;
+    let text = operator.metrics().encode();
+    for name in [
+        "reconcile_total",
+        "reconcile_errors_total",
+        "reconcile_duration_seconds_count",
+        "workflow_duration_seconds_count",
+        "workflow_step_duration_seconds_count",
+        "workflow_retries_total",
+        "job_timeout_total",
+        "active_workflows",
+        "dependency_resolution_duration_seconds_count",
+        "status_writes_total",
+        "pods_created_total",
+    ] {
+        assert!(text.contains(&format!("\nobservatory_{name}")), "{name} is missing");
+    }
+    assert!((operator.metric("observatory_active_workflows")).abs() < 0.5, "none runs any more");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_workflow_may_change_while_it_runs() {
+    let cluster = cluster().await;
+    cluster.pods().succeed("w-a", Duration::from_secs(30)).succeed("w-b", Duration::from_secs(3600));
+    let _operator = operator(&cluster);
+    submit(&cluster, "w", json!({"tasks": [task("a", &[]), task("b", &[])]})).await;
+    cluster.wait_for_object::<Pod>("w-b").await;
+    // b goes, c comes.
+    let tasks = json!([task("a", &[]), task("c", &["a"])]);
+    cluster.patch::<Observatory>("w", json!({"spec": {"tasks": tasks}})).await;
+    let status = finish(&cluster, "w").await;
+    assert_eq!((status.phase(), status.progress.as_deref()), (Phase::Succeeded, Some("2/2")));
+    assert_eq!(of(&status, "a").attempt, 0);
+    cluster.wait_until_gone::<Pod>("w-b").await;
+    // An edit that makes no sense is refused, and what runs is not forgotten.
+    submit(&cluster, "w2", json!({"tasks": [task("a", &[]), task("b", &["a"])]})).await;
+    cluster.wait_for_object::<Pod>("w2-a").await;
+    let broken = json!([task("a", &["b"]), task("b", &["a"])]);
+    cluster.patch::<Observatory>("w2", json!({"spec": {"tasks": broken}})).await;
+    let status = finish(&cluster, "w2").await;
+    assert_eq!(status.reason.as_deref(), Some("Invalid"));
+    let mended = json!([task("a", &[]), task("b", &["a"])]);
+    cluster.patch::<Observatory>("w2", json!({"spec": {"tasks": mended}})).await;
+    cluster
+        .wait_until::<Observatory>("w2", |found| {
+            found.status.as_ref().is_some_and(|status| status.phase() == Phase::Succeeded)
+        })
+        .await;
+    assert_eq!(pod_names(&cluster).await.iter().filter(|name| name.starts_with("w2")).count(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_workflow_that_is_made_again_under_its_name_runs_again() {
+    let cluster = cluster().await;
+    cluster.pods().succeed("w-a", Duration::from_secs(600));
+    let _operator = operator(&cluster);
+    submit(&cluster, "w", json!({"tasks": [task("a", &[])]})).await;
+    cluster.wait_for_object::<Pod>("w-a").await;
+    cluster.delete::<Observatory>("w").await;
+    // Nobody collects garbage here: the old pod keeps the name.
+    cluster.pass(Duration::from_secs(5)).await;
+    submit(&cluster, "w", json!({"tasks": [task("a", &[])]})).await;
+    let status = finish(&cluster, "w").await;
+    assert_eq!(status.phase(), Phase::Succeeded);
+    assert_ne!(of(&status, "a").pod_name.as_deref(), Some("w-a"));
+}

@@ -61,6 +61,8 @@ struct Live {
     run: Run,
     /// When the status was written last, or the run was taken up.
     written: Instant,
+    /// How long that took.
+    cost: Duration,
     _active: Active,
 }
 
@@ -142,7 +144,6 @@ impl Workflows {
             record::release(&pods, cx).await?;
             return Ok(Outcome::Done);
         }
-        let status = object.status.clone().unwrap_or_default();
         let live = match slot {
             Some(Slot::Live(live)) if live.run.uid() == uid => match self.update(live, &object, &mail, cx) {
                 Ok(live) => live,
@@ -152,6 +153,7 @@ impl Workflows {
                 },
             },
             slot => {
+                let status = object.status.clone().unwrap_or_default();
                 if is_finished(&object, &status) {
                     let settled = matches!(slot, Some(Slot::Settled(known)) if known == uid);
                     return self.settle(&object, &status, &mail, settled, cx).await;
@@ -231,7 +233,7 @@ impl Workflows {
         }
         let run = Run::restore(Arc::clone(object), status, &pods, cx.now());
         let active = Active::new(&self.metrics.active);
-        Ok(Some(Box::new(Live { run, written: Instant::now(), _active: active })))
+        Ok(Some(Box::new(Live { run, written: Instant::now(), cost: Duration::ZERO, _active: active })))
     }
 
     /// Reports problems. What runs goes on to its end, unattended but not forgotten.

@@ -19,9 +19,10 @@ use crate::types::{ObservatoryStatus, TaskStatus};
 /// The shortest time between two writes of a status that is not final.
 const SHORTEST: Duration = Duration::from_millis(100);
 /// The longest.
-const LONGEST: Duration = Duration::from_secs(2);
-/// How many tasks' status may be written per second and workflow.
-const TASKS_PER_SECOND: u32 = 20_000;
+const LONGEST: Duration = Duration::from_secs(5);
+/// How much longer than a write the time until the next one is: a status is as large as its
+/// workflow, and writing it must not become the main work.
+const SHARE: u32 = 20;
 
 impl Workflows {
     /// How long to wait before the status is written; none if it is up to date.
@@ -32,8 +33,7 @@ impl Workflows {
         if live.run.is_over() {
             return Some(Duration::ZERO);
         }
-        let tasks = u32::try_from(live.run.engine().graph().len()).unwrap_or(u32::MAX);
-        let interval = (Duration::from_secs(1) * tasks / TASKS_PER_SECOND).clamp(SHORTEST, LONGEST);
+        let interval = (live.cost * SHARE).clamp(SHORTEST, LONGEST);
         Some(interval.saturating_sub(live.written.elapsed()))
     }
 
@@ -48,10 +48,12 @@ impl Workflows {
         let pods = cx.cache::<Pod>();
         let recorded = ended.clone();
         let mut write = pin!(async move {
+            let began = Instant::now();
             write_status(status, cx).await?;
+            let cost = began.elapsed();
             let pods: Vec<Arc<Pod>> = recorded.iter().filter_map(|key| pods.get(key)).collect();
             release(&pods, cx).await?;
-            Ok::<Vec<Arc<Pod>>, Error>(pods)
+            Ok::<(Vec<Arc<Pod>>, Duration), Error>((pods, cost))
         });
         let mut trouble = None;
         let written = loop {
@@ -67,7 +69,8 @@ impl Workflows {
             }
         };
         match written {
-            Ok(released) => {
+            Ok((released, cost)) => {
+                live.cost = cost;
                 let workflow = Arc::clone(run.workflow());
                 self.collect_at_once(&workflow, &released, cx).await?;
             }
