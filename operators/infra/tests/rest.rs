@@ -36,7 +36,7 @@ fn web() -> Web {
     Web::new(options).expect("a client")
 }
 
-fn settings(value: Value) -> serde_json::Map<String, Value> {
+fn settings(value: &Value) -> serde_json::Map<String, Value> {
     value.as_object().cloned().expect("settings")
 }
 
@@ -258,7 +258,7 @@ async fn the_commands_of_the_documentation_work_as_they_stand() {
     let hub = github.clone();
     let url = stand_in(move |asked| hub.answer(&asked)).await;
     let configured =
-        settings(json!({"api_url": url, "token": "ghp_secret", "owner": "acme", "repo": "infra",
+        settings(&json!({"api_url": url, "token": "ghp_secret", "owner": "acme", "repo": "infra",
         "workflow": "database.yml", "poll_interval_seconds": 0}));
     let service = service(plugins().configured("github_actions", configured), true).await;
 

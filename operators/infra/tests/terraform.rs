@@ -32,6 +32,7 @@ fn options(folder: &Path) -> TerraformOptions {
     options
 }
 
+#[expect(clippy::print_stderr, reason = "whoever runs the tests must see what was left out")]
 async fn is_installed() -> bool {
     let found = tokio::process::Command::new("terraform").arg("version").output().await.is_ok();
     if !found {

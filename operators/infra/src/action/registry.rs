@@ -90,23 +90,25 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn object(value: Value) -> Map<String, Value> {
+    fn object(value: &Value) -> Map<String, Value> {
         value.as_object().cloned().unwrap_or_default()
     }
 
     #[test]
     fn credentials_do_not_follow_requests_to_another_address() {
-        let registry = Registry::new()
-            .configured("http", object(json!({"base_url": "https://a", "headers": {"x": "secret"}, "n": 1})));
+        let registry = Registry::new().configured(
+            "http",
+            object(&json!({"base_url": "https://a", "headers": {"x": "secret"}, "n": 1})),
+        );
         let mut resource = Resource::default();
         resource.spec.action_plugin = "http".into();
         assert_eq!(registry.config(&resource, None)["headers"], json!({"x": "secret"}));
-        resource.spec.plugin_config = object(json!({"base_url": "https://a", "n": 2}));
+        resource.spec.plugin_config = object(&json!({"base_url": "https://a", "n": 2}));
         assert_eq!(
             Value::Object(registry.config(&resource, None)),
             json!({"base_url": "https://a", "headers": {"x": "secret"}, "n": 2})
         );
-        resource.spec.plugin_config = object(json!({"base_url": "https://evil"}));
+        resource.spec.plugin_config = object(&json!({"base_url": "https://evil"}));
         assert_eq!(
             Value::Object(registry.config(&resource, None)),
             json!({"base_url": "https://evil", "n": 1})

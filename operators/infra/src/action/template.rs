@@ -47,7 +47,7 @@ impl Scope {
 
     /// Fills in a URL: values become one segment each, whatever characters they have.
     pub(super) fn url(&self, text: &str) -> Result<String, ActionError> {
-        self.text(text, |value| percent(value))
+        self.text(text, percent)
     }
 
     /// Fills in a text.

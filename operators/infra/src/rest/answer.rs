@@ -34,7 +34,7 @@ impl Refusal {
     }
 
     /// What is wrong with parts of the request, each with its place.
-    pub(super) fn fields(problems: Vec<Problem>) -> Self {
+    pub(super) fn fields(problems: &[Problem]) -> Self {
         Self { status: StatusCode::UNPROCESSABLE_ENTITY, detail: json!(problems) }
     }
 
@@ -60,7 +60,7 @@ impl Problem {
 
 impl From<Problem> for Refusal {
     fn from(problem: Problem) -> Self {
-        Self::fields(vec![problem])
+        Self::fields(&[problem])
     }
 }
 

@@ -133,7 +133,7 @@ impl Fields {
     pub(super) fn finish(self) -> Result<(), Refusal> {
         match self.problems.is_empty() {
             true => Ok(()),
-            false => Err(Refusal::fields(self.problems)),
+            false => Err(Refusal::fields(&self.problems)),
         }
     }
 }

@@ -14,7 +14,6 @@ mod router;
 mod store;
 
 use std::convert::Infallible;
-use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -107,27 +106,28 @@ pub enum RestError {
 }
 
 /// Serves the REST API on a listener until `stop` is cancelled; requests under way are finished.
-pub fn rest(
+///
+/// # Errors
+/// When the address needs more protection than the options give, or the socket is unusable.
+pub async fn rest(
     client: Client,
     options: RestOptions,
     listener: TcpListener,
     stop: CancellationToken,
-) -> impl Future<Output = Result<(), RestError>> + Send {
-    async move {
-        let address = listener.local_addr()?;
-        options.access.check(address)?;
-        let face = Arc::new(Face {
-            ids: Ids::new(client.clone(), &options.namespace),
-            guard: Guard::new(options.access),
-            plugins: options.plugins,
-            history: options.history,
-            namespace: options.namespace,
-            clock: options.clock,
-            client,
-        });
-        serve(face, listener, stop).await;
-        Ok(())
-    }
+) -> Result<(), RestError> {
+    let address = listener.local_addr()?;
+    options.access.check(address)?;
+    let face = Arc::new(Face {
+        ids: Ids::new(client.clone(), &options.namespace),
+        guard: Guard::new(options.access),
+        plugins: options.plugins,
+        history: options.history,
+        namespace: options.namespace,
+        clock: options.clock,
+        client,
+    });
+    serve(face, listener, stop).await;
+    Ok(())
 }
 
 /// Everything that requests share.
