@@ -4,7 +4,7 @@ mod support;
 
 use std::{fs, net::TcpListener, os::unix::fs::PermissionsExt as _, path::Path, process::Command};
 
-use support::{Up, steer};
+use support::{Up, eventually, steer};
 
 fn write(folder: &Path, name: &str, text: &str) -> String {
     let path = folder.join(name);
@@ -134,4 +134,35 @@ fn a_second_start_on_the_same_folder_is_refused_and_harms_nothing() {
     assert!(error.contains("already"), "{error}");
     assert!(up.run(&["get", "namespaces"]).contains("default"), "the first one goes on");
     up.stop();
+}
+
+#[test]
+fn a_reader_that_leaves_ends_a_command_quietly() {
+    for args in [&["version"][..], &["crds"], &["completions", "bash"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = Command::new(steer()).args(args).stdout(writer).output().unwrap();
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success() && error.is_empty(), "steer {args:?}: {}: {error}", output.status);
+    }
+}
+
+#[test]
+fn a_reader_that_leaves_does_not_take_the_control_plane_with_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut child = Command::new(steer())
+        .args(["up", "--runtime=fake", "--api-port=0", "--http-port=0", "--data-dir"])
+        .arg(folder.path())
+        .stdout(writer)
+        .spawn()
+        .unwrap();
+    eventually("the kubeconfig is written", || {
+        assert_eq!(child.try_wait().unwrap(), None, "it goes on");
+        folder.path().join("kubeconfig").exists().then_some(())
+    });
+    let pid = nix::unistd::Pid::from_raw(i32::try_from(child.id()).unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
+    assert!(child.wait().unwrap().success());
 }

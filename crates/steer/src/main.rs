@@ -5,6 +5,9 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a command line prints")]
 
+#[macro_use]
+mod output;
+
 mod cli;
 mod client;
 mod crds;
@@ -67,7 +70,9 @@ fn run(command: Command) -> anyhow::Result<()> {
             Ok(())
         }
         Command::Completions { shell } => {
-            clap_complete::generate(shell, &mut Cli::command(), "steer", &mut std::io::stdout());
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), "steer", &mut script);
+            print!("{}", String::from_utf8_lossy(&script));
             Ok(())
         }
         Command::Kubeconfig(args) => kubeconfig(&args),

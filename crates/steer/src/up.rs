@@ -38,6 +38,7 @@ use crate::{
     cli::{Runtime, UpArgs},
     crds,
     infra::Infra,
+    output::tell,
     signals,
 };
 
@@ -48,9 +49,16 @@ const NODE: &str = "steersman";
 pub(crate) async fn up(args: &UpArgs) -> anyhow::Result<()> {
     let shutdown = signals::shutdown_token()?;
     let begin = Instant::now();
-    println!("Starting a control plane, a node and the operators in {} …", args.data_dir.display());
-    let running = Running::start(args).await.map_err(|error| error.context(CouldNotStart))?;
-    println!("{}", running.welcome(begin));
+    tell(format_args!("Starting a control plane, a node and the operators in {} …", args.data_dir.display()));
+    let running = tokio::select! {
+        started = Running::start(args) => started.map_err(|error| error.context(CouldNotStart))?,
+        // A start may take long, on a disk that is full; what has begun ends as it is dropped.
+        () = shutdown.cancelled() => {
+            tell(format_args!("Stopped before everything was ready."));
+            return Ok(());
+        }
+    };
+    tell(format_args!("{}", running.welcome(begin)));
     running.until(&shutdown).await
 }
 
@@ -201,7 +209,7 @@ impl Running {
             error = self.server.ended() => Some(error),
         };
         if failed.is_none() {
-            println!("Stopping: pods first, then everything else.");
+            tell(format_args!("Stopping: pods first, then everything else."));
         }
         let mut results = Vec::new();
         for part in [self.node, self.rest, self.managers, self.server] {

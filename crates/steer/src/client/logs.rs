@@ -11,7 +11,7 @@ use super::{
     get::encode,
     resolve::{Catalog, ResourceType},
 };
-use crate::cli::LogsArgs;
+use crate::{cli::LogsArgs, output};
 
 /// Prints the log of a pod, or of the first pod of something that has pods.
 pub(crate) async fn logs(args: &LogsArgs) -> anyhow::Result<()> {
@@ -51,8 +51,9 @@ pub(crate) async fn logs(args: &LogsArgs) -> anyhow::Result<()> {
         if read == 0 {
             return Ok(());
         }
-        out.write_all(&buffer[..read])?;
-        out.flush()?;
+        if let Err(error) = out.write_all(&buffer[..read]).and_then(|()| out.flush()) {
+            output::give_up(&error);
+        }
     }
 }
 
