@@ -11,6 +11,7 @@ use steersman_infra::action::terraform::{Terraform, TerraformOptions};
 use steersman_infra::types::State;
 use steersman_infra::{History, OperatorController, Resource};
 use support::{box_type, cluster, operate_with};
+use xtask::parts::{Unavailable, skip};
 
 const MODULE: &str = r#"
 variable "size" { type = number }
@@ -32,11 +33,14 @@ fn options(folder: &Path) -> TerraformOptions {
     options
 }
 
-#[expect(clippy::print_stderr, reason = "whoever runs the tests must see what was left out")]
 async fn is_installed() -> bool {
     let found = tokio::process::Command::new("terraform").arg("version").output().await.is_ok();
     if !found {
-        eprintln!("skipped: terraform is not installed");
+        skip(&Unavailable::Missing {
+            part: "terraform",
+            what: "no terraform is in the path".into(),
+            remedy: "install it from its makers' site".into(),
+        });
     }
     found
 }
