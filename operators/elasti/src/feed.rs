@@ -1,7 +1,7 @@
 //! What a resolver needs to know, from a watch on the cluster; and a whole resolver made of it.
 
 use crate::types::{ElastiService, Mode};
-use crate::{scale, world};
+use crate::{probe, scale, world};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::{Client, ResourceExt};
@@ -72,7 +72,11 @@ impl Reconciler for Feed {
             Some(Mode::Serve) => steersman_resolver::Mode::Serve,
             _ => steersman_resolver::Mode::Proxy,
         };
-        self.directory.set(&key, Route { ports, backends, mode });
+        let (probes, problems) = probe::compile(&elasti.spec.probe_response);
+        for problem in problems {
+            tracing::warn!(elastiservice = %cx.key(), problem, "a probe is left out");
+        }
+        self.directory.set(&key, Route { ports, backends, mode, probes: probes.into() });
         Ok(Outcome::Done)
     }
 
@@ -170,13 +174,14 @@ pub async fn run_resolver(
     let manager = Manager::new(client, Options::named("elasti-resolver"))
         .controller(fed(directory.clone(), Arc::clone(&known)));
     let cache = manager.cache();
-    let feeding = async { manager.run(done.clone()).await.map_err(Error::from) };
+    let feeding = async { Box::pin(manager.run(done.clone())).await.map_err(Error::from) };
     let serving = async {
         // Until everything is known, connections wait in the listener instead of being refused.
         while !is_fed(&cache, &known) && !shutdown.is_cancelled() {
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        let result = steersman_resolver::serve(proxy, internal, directory, settings, shutdown.clone()).await;
+        let serve = steersman_resolver::serve(proxy, internal, directory, settings, shutdown.clone());
+        let result = Box::pin(serve).await;
         done.cancel();
         result.map_err(Error::from)
     };

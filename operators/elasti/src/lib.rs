@@ -26,6 +26,7 @@ pub mod names;
 pub mod options;
 mod period;
 pub mod plan;
+mod probe;
 mod prometheus;
 pub mod reconcile;
 pub mod scale;

@@ -141,18 +141,18 @@ mod tests {
         }
     }
 
-    fn decide(world: World) -> (Mode, Option<i32>) {
-        let plan = plan(&world, rules());
+    fn decide(world: &World) -> (Mode, Option<i32>) {
+        let plan = plan(world, rules());
         (plan.mode, plan.scale)
     }
 
     #[test]
     fn requests_go_to_pods_exactly_while_endpoints_are_ready() {
         let busy = || World { verdict: Verdict::Busy, ..world() };
-        assert_eq!(decide(busy()), (Mode::Serve, None));
-        assert_eq!(decide(World { ready: 0, ..busy() }), (Mode::Proxy, None));
-        assert_eq!(decide(World { replicas: 0, ready: 0, ..world() }), (Mode::Proxy, None));
-        assert_eq!(decide(World { replicas: 0, ready: 1, ..world() }), (Mode::Proxy, None));
+        assert_eq!(decide(&busy()), (Mode::Serve, None));
+        assert_eq!(decide(&World { ready: 0, ..busy() }), (Mode::Proxy, None));
+        assert_eq!(decide(&World { replicas: 0, ready: 0, ..world() }), (Mode::Proxy, None));
+        assert_eq!(decide(&World { replicas: 0, ready: 1, ..world() }), (Mode::Proxy, None));
     }
 
     #[test]
@@ -177,11 +177,14 @@ mod tests {
 
     #[test]
     fn it_stays_awake_in_the_cooldown_in_doubt_and_without_a_resolver() {
-        assert_eq!(decide(World { needed: at(500), ..world() }), (Mode::Serve, None));
+        assert_eq!(decide(&World { needed: at(500), ..world() }), (Mode::Serve, None));
         let plan = plan(&World { needed: at(500), ..world() }, rules());
         assert_eq!(plan.again, Some(Duration::from_secs(400)));
-        assert_eq!(decide(World { verdict: Verdict::Unknown("NaN".into()), ..world() }), (Mode::Serve, None));
-        assert_eq!(decide(World { resolvers: 0, ..world() }), (Mode::Serve, None));
+        assert_eq!(
+            decide(&World { verdict: Verdict::Unknown("NaN".into()), ..world() }),
+            (Mode::Serve, None)
+        );
+        assert_eq!(decide(&World { resolvers: 0, ..world() }), (Mode::Serve, None));
     }
 
     #[test]
@@ -194,9 +197,9 @@ mod tests {
     #[test]
     fn a_trigger_or_the_hour_can_wake_it_doubt_cannot() {
         let asleep = World { replicas: 0, ready: 0, ..world() };
-        assert_eq!(decide(World { verdict: Verdict::Busy, ..asleep.clone() }), (Mode::Proxy, Some(2)));
+        assert_eq!(decide(&World { verdict: Verdict::Busy, ..asleep }), (Mode::Proxy, Some(2)));
         for verdict in [Verdict::Idle, Verdict::Recent, Verdict::Unknown("NaN".into())] {
-            assert_eq!(decide(World { verdict, ..asleep.clone() }), (Mode::Proxy, None));
+            assert_eq!(decide(&World { verdict, ..asleep.clone() }), (Mode::Proxy, None));
         }
         let forbidden = Rules { sleep: Sleep::Forbidden, ..rules() };
         assert_eq!(plan(&asleep, forbidden).scale, Some(2));

@@ -159,8 +159,11 @@ impl Reconciler for ElastiServices {
         scale::rest(cx.client(), &namespace, autoscaler, Rest::Resumed).await?;
         // Of two about one Service, the one that did nothing has nothing to undo.
         let idle = elasti.status.as_ref().is_none_or(|status| status.mode.is_none());
-        if !idle && self.bring_back(&elasti, &namespace, cx).await? == Finalized::Pending(PAUSE) {
-            return Ok(Finalized::Pending(PAUSE));
+        if !idle {
+            let back = self.bring_back(&elasti, &namespace, cx).await?;
+            if back != Finalized::Done {
+                return Ok(back);
+            }
         }
         let uid = elasti.uid().unwrap_or_default();
         for slice in cx.cache::<EndpointSlice>().owned_by(&uid) {

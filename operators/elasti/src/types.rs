@@ -51,6 +51,11 @@ pub struct ElastiServiceSpec {
     /// When sleeping is allowed at all. Always, if not given.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub enabled_period: Option<EnabledPeriod>,
+    /// Requests that the resolver answers itself, so that health checks wake nobody. The first that
+    /// fits counts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    pub probe_response: Vec<ProbeResponse>,
 }
 
 fn one() -> i32 {
@@ -197,6 +202,10 @@ pub enum Mode {
 pub fn crd() -> CustomResourceDefinition {
     ElastiService::crd()
 }
+
+pub use crate::probe::{
+    MatchType, NamedMatch, PathMatch, PathMatchType, ProbeAnswer, ProbeMethod, ProbeResponse,
+};
 
 #[cfg(test)]
 mod tests {

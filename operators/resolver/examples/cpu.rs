@@ -9,9 +9,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
-use steersman_resolver::{
-    Backend, Directory, Mode, Options, Route, ServiceKey, ServicePort, Wake, Waking, serve,
-};
+use steersman_resolver::{Backend, Directory, Options, Route, ServiceKey, ServicePort, Wake, Waking, serve};
 
 const CLIENTS: usize = 32;
 const SECONDS: u64 = 4;
@@ -80,7 +78,7 @@ fn resolver(pod: SocketAddr) -> Result<(SocketAddr, u32), Box<dyn std::error::Er
     let backend = Backend { address: pod.ip(), ports: BTreeMap::from([(80, pod.port())]) };
     let ports = vec![ServicePort { number: 80, name: String::new() }];
     directory
-        .set(&ServiceKey::new("shop", "web"), Route { ports, backends: vec![backend], mode: Mode::Proxy });
+        .set(&ServiceKey::new("shop", "web"), Route { ports, backends: vec![backend], ..Route::default() });
     let (tell, told) = std::sync::mpsc::channel();
     thread::spawn(move || -> std::io::Result<()> {
         let id = std::fs::read_link("/proc/thread-self")?;

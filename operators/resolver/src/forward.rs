@@ -62,6 +62,11 @@ impl Forwarder {
         };
         self.metrics.hosts_found.fetch_add(1, Ordering::Relaxed);
         let host = host.unwrap_or_default();
+        let probes = target.probes();
+        let probe = probes.iter().find(|probe| probe.matches(&method, request.uri(), request.headers()));
+        if let Some(probe) = probe {
+            return probe.answer();
+        }
         let response = if method == Method::CONNECT {
             refuse(StatusCode::METHOD_NOT_ALLOWED, "CONNECT is not served here")
         } else if let Some(port) = target.port(port) {

@@ -13,7 +13,7 @@
 //!
 //! The parts, in the order in which a request meets them: [`serve()`] accepts and drains, `host`
 //! says whose a request is, [`Directory`] knows the services, [`Target`] queues and paces,
-//! [`Wake`] asks the operator for pods, `pool` keeps connections to pods, `forward` carries one
+//! [`Probe`]s are answered without a pod, [`Wake`] asks the operator for pods, `pool` keeps connections to pods, `forward` carries one
 //! request over, and `internal` answers questions about all of it.
 //!
 //! Who fills the directory is not decided here: the operator's crate does it from a watch on
@@ -29,12 +29,14 @@ mod line;
 mod metrics;
 mod options;
 mod pool;
+mod probe;
 mod serve;
 mod target;
 mod wake;
 
 pub use directory::Directory;
 pub use options::Options;
+pub use probe::{Pattern, Probe};
 pub use serve::serve;
 pub use target::{Backend, Mode, Route, ServiceKey, ServicePort, Target};
 pub use wake::{HttpWake, Wake, WakeError, Waking};

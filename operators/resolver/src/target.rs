@@ -1,6 +1,7 @@
 //! One service: the requests that wait for it, and the pods that take them.
 
 use crate::metrics::Stats;
+use crate::probe::Probe;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -53,7 +54,7 @@ pub struct ServicePort {
 }
 
 /// How a service looks now.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Route {
     /// Its ports, in the order of the Service.
     pub ports: Vec<ServicePort>,
@@ -61,6 +62,8 @@ pub struct Route {
     pub backends: Vec<Backend>,
     /// Whether clients are meant to come here.
     pub mode: Mode,
+    /// Requests that are answered without a pod; the first that fits counts.
+    pub probes: Arc<[Probe]>,
 }
 
 /// A pod that takes requests.
@@ -85,6 +88,7 @@ struct State {
     ports: Vec<ServicePort>,
     slots: Vec<Arc<Slot>>,
     mode: Mode,
+    probes: Arc<[Probe]>,
     /// First come, first served: tickets only grow.
     waiting: BTreeMap<u64, Waiter>,
     tickets: u64,
@@ -162,6 +166,10 @@ impl Target {
         self.lock().mode
     }
 
+    pub(crate) fn probes(&self) -> Arc<[Probe]> {
+        Arc::clone(&self.lock().probes)
+    }
+
     /// The port of the Service that a request means: the one it names; else that of plain HTTP, or
     /// the first.
     pub(crate) fn port(&self, named: Option<u16>) -> Option<u16> {
@@ -193,6 +201,7 @@ impl Target {
                 self.stats.switched();
             }
             state.mode = route.mode;
+            state.probes = route.probes;
         }
         self.changed.notify_waiters();
         self.dispatch();

@@ -18,6 +18,7 @@ fn route(last_octets: &[u8]) -> Route {
         ports: vec![ServicePort { number: 80, name: String::new() }],
         backends: last_octets.iter().map(backend).collect(),
         mode: Mode::Proxy,
+        ..Route::default()
     }
 }
 

@@ -10,7 +10,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use steersman_resolver::Mode;
+use steersman_resolver::{Mode, Pattern, Probe};
 use support::{Calls, HOST, PATIENCE, Resolver, echo, get, pod, send, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -470,4 +470,24 @@ async fn hostile_requests_are_refused_and_reach_no_pod() {
         assert!(!answer.starts_with("HTTP/1.1 2"), "{} got {answer}", &case[..40]);
     }
     assert_eq!(seen.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn probes_are_answered_without_waking_or_counting() {
+    let mut resolver = Resolver::start(|_| {}).await;
+    let probe = Probe {
+        method: None,
+        path: Some(Pattern::Prefix("/health".into())),
+        headers: Vec::new(),
+        query: Vec::new(),
+        status: hyper::StatusCode::OK,
+        body: r#"{"status":"asleep"}"#.into(),
+    };
+    resolver.probes = Arc::new([probe]);
+    resolver.sleep();
+    let answer = send(resolver.address, get("/health/live")).await;
+    assert_eq!(answer, Ok((200, r#"{"status":"asleep"}"#.to_owned())));
+    let (_, activity) = send(resolver.internal, get("/activity")).await.expect("an answer");
+    assert!(activity.contains(r#""requests":0"#), "{activity}");
+    assert_eq!(resolver.calls.made.load(Ordering::SeqCst), 0);
 }

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use steersman_resolver::{
-    Backend, Directory, Mode, Options, Route, ServiceKey, ServicePort, Wake, WakeError, Waking, serve,
+    Backend, Directory, Mode, Options, Probe, Route, ServiceKey, ServicePort, Wake, WakeError, Waking, serve,
 };
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
@@ -47,6 +47,7 @@ pub(crate) struct Resolver {
     pub(crate) internal: SocketAddr,
     pub(crate) directory: Directory,
     pub(crate) calls: Arc<Calls>,
+    pub(crate) probes: Arc<[Probe]>,
     pub(crate) stop: CancellationToken,
     pub(crate) task: JoinHandle<std::io::Result<()>>,
 }
@@ -68,7 +69,8 @@ impl Resolver {
         let (address, inside) = (proxy.local_addr().expect("bound"), internal.local_addr().expect("bound"));
         let (directory, stop) = (Directory::new(), CancellationToken::new());
         let task = tokio::spawn(serve(proxy, internal, directory.clone(), options, stop.clone()));
-        let resolver = Self { address, internal: inside, directory, calls, stop, task };
+        let resolver =
+            Self { address, internal: inside, directory, calls, probes: Arc::default(), stop, task };
         resolver.sleep();
         resolver
     }
@@ -86,6 +88,7 @@ impl Resolver {
             ports: vec![ServicePort { number: 80, name: "http".into() }],
             backends: pods.iter().map(backend).collect(),
             mode,
+            probes: Arc::clone(&self.probes),
         };
         self.directory.set(&ServiceKey::new("shop", "web"), route);
     }
