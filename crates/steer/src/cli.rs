@@ -84,8 +84,14 @@ pub(crate) struct UpArgs {
     /// Port of the REST API; 0 picks a free one
     #[arg(long, env = "STEER_HTTP_PORT", default_value_t = 8000, value_name = "PORT")]
     pub(crate) http_port: u16,
-    /// Port of metrics and health; 0 picks a free one
-    #[arg(long, env = "STEER_METRICS_PORT", default_value_t = 8080, value_name = "PORT")]
+    /// Port of metrics and health; 0 picks a free one, as it does by default beside --http-port 0
+    #[arg(
+        long,
+        env = "STEER_METRICS_PORT",
+        default_value_t = 8080,
+        default_value_if("http_port", "0", "0"),
+        value_name = "PORT"
+    )]
     pub(crate) metrics_port: u16,
     /// Bearer token that the REST API asks for; needed where --bind is not loopback
     #[arg(long, env = "STEER_REST_TOKEN", hide_env_values = true, value_name = "TOKEN")]
@@ -446,4 +452,20 @@ pub(crate) enum Drawing {
     Svg,
     /// For Markdown
     Mermaid,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn metrics_get_a_free_port_where_the_rest_api_does() {
+        let port = |args: &[&str]| match Cli::try_parse_from([&["steer", "up"], args].concat()) {
+            Ok(Cli { command: Command::Up(args), .. }) => Some(args.metrics_port),
+            _ => None,
+        };
+        assert_eq!(port(&[]), Some(8080));
+        assert_eq!(port(&["--api-port=0", "--http-port=0"]), Some(0));
+        assert_eq!(port(&["--http-port=0", "--metrics-port=9000"]), Some(9000));
+    }
 }
