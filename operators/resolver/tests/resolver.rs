@@ -491,3 +491,21 @@ async fn probes_are_answered_without_waking_or_counting() {
     assert!(activity.contains(r#""requests":0"#), "{activity}");
     assert_eq!(resolver.calls.made.load(Ordering::SeqCst), 0);
 }
+
+#[tokio::test]
+async fn answers_without_a_body_keep_their_meaning() {
+    let resolver = Resolver::start(|_| {}).await;
+    let pod = pod(|request: Request<hyper::body::Incoming>| async move {
+        let status = if request.uri().path() == "/unchanged" { 304 } else { 200 };
+        let length = if request.method() == hyper::Method::HEAD { "300" } else { "0" };
+        let response = Response::builder().status(status).header("content-length", length);
+        response.body(Full::<Bytes>::default()).expect("a response")
+    })
+    .await;
+    resolver.set(&[pod], Mode::Proxy);
+    for (method, path, expected) in [("HEAD", "/", 200), ("GET", "/unchanged", 304), ("GET", "/", 200)] {
+        let request = Request::builder().method(method).uri(path).header("host", HOST);
+        let request = request.body(Full::<Bytes>::default()).expect("a request");
+        assert_eq!(send(resolver.address, request).await, Ok((expected, String::new())), "{method} {path}");
+    }
+}
