@@ -179,9 +179,13 @@ async fn deleting_while_an_action_is_under_way_cancels_it() {
         })
         .await;
     world.lock().questions = 0;
+    world.lock().cancel_failures = 2;
+    let began = (cluster.clock())();
     cluster.delete::<Resource>("box.one").await;
     cluster.wait_until_gone::<Resource>("box.one").await;
     assert_eq!(world.lock().cancelled.len(), 1);
+    assert_eq!(world.lock().cancels, 3, "not asked again before it is time");
+    assert!((cluster.clock())().duration_since(began).as_secs() >= 15, "5 s and 10 s are waited");
 }
 
 #[tokio::test(start_paused = true)]

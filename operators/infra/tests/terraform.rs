@@ -111,3 +111,33 @@ async fn a_module_that_fails_says_what_terraform_said_and_is_repaired_by_a_retry
     std::fs::write(&module, MODULE).expect("a module");
     cluster.wait_until::<Resource>("box.one", is_ready_at(1)).await;
 }
+
+#[tokio::test]
+async fn deleting_while_terraform_is_at_work_interrupts_it_once_and_then_destroys() {
+    if !is_installed().await {
+        return;
+    }
+    let folder = tempfile::tempdir().expect("a folder");
+    let options = options(folder.path());
+    let began = folder.path().join("began");
+    let slow = format!(
+        "variable \"size\" {{ type = number }}\nresource \"terraform_data\" \"box\" {{\n  provisioner \"local-exec\" {{ command = \"touch {}; sleep 30\" }}\n}}\n",
+        began.display()
+    );
+    std::fs::write(folder.path().join("modules/box/main.tf"), slow).expect("a module");
+    let (cluster, history) = (cluster().await, History::memory().expect("a history"));
+    box_type(&cluster).await;
+    let _operator = operate_with(
+        &cluster,
+        Registry::new().with(Terraform::new(options)),
+        &history,
+        OperatorController::default(),
+    );
+    create(&cluster, "one").await;
+    cluster.wait_for("terraform to begin", || async { began.exists().then_some(()) }).await;
+    let start = std::time::Instant::now();
+    cluster.delete::<Resource>("box.one").await;
+    cluster.wait_until_gone::<Resource>("box.one").await;
+    assert!(start.elapsed() < Duration::from_secs(25), "it was not waited for to the end");
+    assert_eq!(std::fs::read_dir(folder.path().join("workspaces")).expect("a folder").count(), 0);
+}

@@ -159,6 +159,22 @@ impl Http {
         })
     }
 
+    /// Sends a request again of which it is not known whether it arrived. What can be seen to be
+    /// done is not; otherwise the key is the same as before, which makes it the same request.
+    async fn repeat(&self, config: &Config, task: &Task) -> Result<Progress, ActionError> {
+        if let (Some(read), Operation::Apply, None) = (&config.read, task.operation, &config.poll)
+            && matches!(self.compare(config, read, task).await?, Comparison::Same)
+        {
+            let outputs = task.outputs.clone();
+            return Ok(Progress::Done(Completed {
+                outputs,
+                text: "it was done before".into(),
+                ..Completed::default()
+            }));
+        }
+        self.call(config, task).await
+    }
+
     async fn poll(
         &self,
         config: &Config,
@@ -327,8 +343,7 @@ impl Action for Http {
             let kept = checkpoint.and_then(|kept| Checkpoint::deserialize(kept).ok());
             match (&config.poll, kept) {
                 (Some(poll), Some(kept)) => self.poll(&config, poll, task, kept).await,
-                // The same key as before: the other side takes it as the same request.
-                _ => self.call(&config, task).await,
+                _ => self.repeat(&config, task).await,
             }
         })
     }

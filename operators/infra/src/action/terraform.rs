@@ -83,6 +83,8 @@ struct Inner {
 enum Run {
     /// Under way, in this process group once there is one.
     Running(Option<i32>),
+    /// Told to end. Once only: Terraform takes a second interrupt as an order to drop everything.
+    Interrupted,
     /// Over.
     Over(Result<Completed, ActionError>),
 }
@@ -280,8 +282,11 @@ impl Inner {
             .spawn()
             .map_err(what)?;
         let group = child.id().and_then(|id| i32::try_from(id).ok());
-        if let Some(Run::Running(at)) = self.lock().get_mut(&task.attempt) {
-            *at = group;
+        match self.lock().get_mut(&task.attempt) {
+            Some(Run::Running(at)) => *at = group,
+            // Between two commands, or while this one was being started.
+            Some(Run::Interrupted) => signal(group, Signal::SIGINT),
+            _ => {}
         }
         let ended = match tokio::time::timeout(self.options.timeout, child.wait()).await {
             Ok(ended) => ended,
@@ -374,16 +379,21 @@ impl Action for Terraform {
     /// Interrupts a run, and waits until it has written its state.
     fn cancel<'a>(&'a self, task: &'a Task, _: Option<&'a Value>) -> Answer<'a, ()> {
         Box::pin(async move {
-            let running = match self.0.lock().get(&task.attempt) {
-                Some(Run::Running(group)) => Some(*group),
-                _ => None,
-            };
-            if let Some(group) = running {
-                signal(group, Signal::SIGINT);
-                return Err(ActionError::transient("terraform was interrupted and is about to end"));
+            let mut runs = self.0.lock();
+            match runs.get_mut(&task.attempt) {
+                None => return Ok(()),
+                Some(Run::Over(_)) => {
+                    runs.remove(&task.attempt);
+                    return Ok(());
+                }
+                Some(Run::Interrupted) => {}
+                Some(run) => {
+                    if let Run::Running(group) = std::mem::replace(run, Run::Interrupted) {
+                        signal(group, Signal::SIGINT);
+                    }
+                }
             }
-            self.0.lock().remove(&task.attempt);
-            Ok(())
+            Err(ActionError::transient("terraform was interrupted and is about to end"))
         })
     }
 }

@@ -59,6 +59,7 @@ impl Resources {
             checkpoint: None,
             poll_at: None,
             poll_failures: 0,
+            cancelling: false,
         };
         task.attempt.clone_from(&attempt.id);
         task.started_at = attempt.started_at;
@@ -213,7 +214,11 @@ impl Resources {
             && let Err(error) = plugin.cancel(&task, checkpoint.as_ref()).await
         {
             let failures = attempt.map_or(0, |attempt| attempt.poll_failures);
-            return self.ask_later(resource, &error.to_string(), poll_delay(failures), cx).await;
+            let mut stopping = resource.clone();
+            if let Some(attempt) = stopping.status.as_mut().and_then(|status| status.attempt.as_mut()) {
+                attempt.cancelling = true;
+            }
+            return self.ask_later(&stopping, &error.to_string(), poll_delay(failures), cx).await;
         }
         let error = ActionError::transient("cancelled because the resource is being deleted");
         let ending = Ending::Failure { error, last_run: checkpoint, plan: None };
@@ -389,6 +394,7 @@ impl Resources {
                 checkpoint: None,
                 poll_at: None,
                 poll_failures: 0,
+                cancelling: false,
             };
             let ending = Ending::Failure { error: error.clone(), last_run: None, plan: None };
             let mut entry = record_of(resource, &attempt, &ending, Duration::ZERO, cx);

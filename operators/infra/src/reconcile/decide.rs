@@ -115,6 +115,7 @@ mod tests {
             checkpoint: None,
             poll_at: None,
             poll_failures: 0,
+            cancelling: false,
         };
         let mut fresh = Resource::default();
         fresh.metadata.generation = Some(1);

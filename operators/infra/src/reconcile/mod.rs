@@ -116,7 +116,9 @@ impl Reconciler for Resources {
         let outcome = match decide(&resource, cx.now(), None) {
             Step::Start(operation, trigger) => self.start(&resource, operation, trigger, cx).await?,
             Step::Resume if is_applying(&resource) => self.cancel(&resource, cx).await?,
-            Step::Wait(..) if is_applying(&resource) => self.cancel(&resource, cx).await?,
+            Step::Wait(..) if is_applying(&resource) && !is_cancelling(&resource) => {
+                self.cancel(&resource, cx).await?
+            }
             Step::Resume => self.resume(&resource, cx).await?,
             Step::Wait(delay, why) => Outcome::RequeueAfter(delay, why),
             Step::CheckDrift | Step::Rest => return Ok(Finalized::Done),
@@ -144,6 +146,11 @@ enum Check {
 fn is_applying(resource: &Resource) -> bool {
     let attempt = resource.status.as_ref().and_then(|status| status.attempt.as_ref());
     attempt.is_some_and(|attempt| attempt.operation == Operation::Apply)
+}
+
+fn is_cancelling(resource: &Resource) -> bool {
+    let attempt = resource.status.as_ref().and_then(|status| status.attempt.as_ref());
+    attempt.is_some_and(|attempt| attempt.cancelling)
 }
 
 impl Resources {

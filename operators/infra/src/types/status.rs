@@ -132,6 +132,9 @@ pub struct Attempt {
     /// How often in a row looking has failed.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub poll_failures: u32,
+    /// Whether it is being stopped because the resource is to go.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub cancelling: bool,
 }
 
 /// How a piece of infrastructure is doing.
@@ -185,6 +188,11 @@ pub struct ResourceStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "super::conditions")]
     pub conditions: Vec<Condition>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
+fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]

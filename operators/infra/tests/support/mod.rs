@@ -92,6 +92,10 @@ pub struct State {
     pub questions: u32,
     /// The question at which each run is.
     pub asked: HashMap<String, u32>,
+    /// How many requests to cancel fail.
+    pub cancel_failures: u32,
+    /// Requests to cancel.
+    pub cancels: u32,
     /// Runs that were cancelled.
     pub cancelled: HashSet<String>,
     /// Calls to detect drift.
@@ -212,7 +216,12 @@ impl Action for World {
 
     fn cancel<'a>(&'a self, task: &'a Task, _: Option<&'a Value>) -> Answer<'a, ()> {
         Box::pin(async move {
-            self.lock().cancelled.insert(task.attempt.clone());
+            let mut state = self.lock();
+            state.cancels += 1;
+            if state.cancels <= state.cancel_failures {
+                return Err(ActionError::transient("still at work"));
+            }
+            state.cancelled.insert(task.attempt.clone());
             Ok(())
         })
     }
