@@ -93,6 +93,7 @@ async fn the_same_objects_live_on_a_real_api_server() {
     assert_eq!(ask(&address, "POST", "/api/v1/resource-types", Some(kind)).await.0, 409);
 
     world.lock().questions = 2;
+    world.lock().pause = Some(Duration::from_millis(50));
     world.lock().failures = vec![ActionError::transient("no luck")];
     let resource = json!({"name": "one", "resource_type_name": "Box", "resource_type_version": "v1",
         "action_plugin": "fake", "spec": {"size": 3, "anything": {"nested": [1, null]}}});

@@ -90,6 +90,8 @@ pub struct State {
     pub failures: Vec<ActionError>,
     /// How many questions a run takes until it is done.
     pub questions: u32,
+    /// The time between two questions; ten seconds if none is given.
+    pub pause: Option<Duration>,
     /// The question at which each run is.
     pub asked: HashMap<String, u32>,
     /// How many requests to cancel fail.
@@ -115,7 +117,7 @@ impl World {
         if state.questions > 0 {
             return Progress::Running {
                 checkpoint: json!({"run": task.attempt}),
-                after: Duration::from_secs(10),
+                after: state.pause.unwrap_or(Duration::from_secs(10)),
                 message: "under way".into(),
             };
         }
@@ -194,7 +196,7 @@ impl Action for World {
             if *asked < questions {
                 return Ok(Progress::Running {
                     checkpoint: json!({"run": task.attempt}),
-                    after: Duration::from_secs(10),
+                    after: state.pause.unwrap_or(Duration::from_secs(10)),
                     message: "under way".into(),
                 });
             }
