@@ -6,8 +6,11 @@ mod support;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt;
-use serde_json::json;
+use kube::api::{Api, DynamicObject, PostParams};
+use kube::core::{ApiResource, GroupVersionKind};
+use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -17,6 +20,7 @@ use steersman_elasti::reconcile::controller;
 use steersman_elasti::types::Mode;
 use steersman_elasti::{ElastiOptions, ElastiService, names, scale};
 use steersman_resolver::{Directory, HttpWake, ServiceKey, Wake};
+use steersman_test::Cluster;
 use support::{Prometheus, cluster, condition, elasti, mode, quick, ready, replicas, resolver, slice, web};
 use tokio::net::TcpListener;
 
@@ -277,4 +281,67 @@ async fn an_idle_cluster_writes_nothing() {
     let before = cluster.get::<ElastiService>("web").await.expect("there").resource_version();
     cluster.pass(Duration::from_secs(3600)).await;
     assert_eq!(cluster.get::<ElastiService>("web").await.expect("there").resource_version(), before);
+}
+
+/// A definition of somebody else's, with a scale if `scale` says so.
+fn definition(group: &str, version: &str, kind: &str, scale: Value) -> CustomResourceDefinition {
+    let singular = kind.to_lowercase();
+    let free = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    serde_json::from_value(json!({
+        "metadata": {"name": format!("{singular}s.{group}")},
+        "spec": {"group": group, "scope": "Namespaced",
+            "names": {"plural": format!("{singular}s"), "singular": singular, "kind": kind},
+            "versions": [{"name": version, "served": true, "storage": true, "subresources": scale,
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": free, "status": free}}}}]}}))
+    .expect("a definition")
+}
+
+async fn dynamic(cluster: &Cluster, api_version: &str, kind: &str, spec: Value) -> Api<DynamicObject> {
+    let (group, version) = api_version.split_once('/').expect("a group and a version");
+    let plural = format!("{}s", kind.to_lowercase());
+    let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), &plural);
+    let api: Api<DynamicObject> = Api::namespaced_with(cluster.client(), "default", &resource);
+    let object = DynamicObject::new("web", &resource).data(json!({"spec": spec}));
+    cluster
+        .wait_for(&format!("{kind}s to be served"), || async {
+            api.create(&PostParams::default(), &object).await.ok().map(drop)
+        })
+        .await;
+    api
+}
+
+#[tokio::test]
+async fn anything_with_a_scale_sleeps_and_keda_rests_meanwhile() {
+    let (cluster, _controllers) = cluster().await;
+    let scale = json!({"status": {}, "scale": {"specReplicasPath": ".spec.replicas",
+        "statusReplicasPath": ".status.replicas"}});
+    cluster.create(&definition("argoproj.io", "v1alpha1", "Rollout", scale.clone())).await;
+    cluster.create(&definition("example.com", "v1", "Machine", scale)).await;
+    cluster.create(&definition("keda.sh", "v1alpha1", "ScaledObject", json!({}))).await;
+    let scaled = dynamic(&cluster, "keda.sh/v1alpha1", "ScaledObject", json!({})).await;
+    let paused = || async {
+        let annotations = scaled.get("web").await.ok()?.metadata.annotations.unwrap_or_default();
+        annotations.get("autoscaling.keda.sh/paused").cloned()
+    };
+    let prometheus = Prometheus::start("0").await;
+    // Its pods stand in for those of the other kinds.
+    web(&cluster, 1).await;
+    let _operator = cluster.run(controller(quick()));
+    for (api_version, kind, named) in
+        [("argoproj.io/v1alpha1", "Rollout", "rollouts"), ("example.com/v1", "Machine", "Machine")]
+    {
+        let targets = dynamic(&cluster, api_version, kind, json!({"replicas": 2})).await;
+        // A scale of zero is written by leaving the number out.
+        let wanted = || async { Some(targets.get_scale("web").await.ok()?.spec?.replicas.unwrap_or(0)) };
+        let reference = json!({"apiVersion": api_version, "kind": named, "name": "web"});
+        let spec = json!({"scaleTargetRef": reference, "triggers": prometheus.trigger(),
+            "autoscaler": {"type": "keda", "name": "web"}, "minTargetReplicas": 3});
+        elasti(&cluster, "web", spec).await;
+        cluster.wait_for("sleep", || async { (wanted().await == Some(0)).then_some(()) }).await;
+        assert_eq!(paused().await.as_deref(), Some("true"));
+        cluster.delete::<ElastiService>("web").await;
+        cluster.wait_until_gone::<ElastiService>("web").await;
+        assert_eq!(wanted().await, Some(3), "{kind} is back");
+        assert_eq!(paused().await.as_deref(), Some("false"));
+    }
 }
