@@ -178,6 +178,7 @@ impl Running {
     /// What a user wants to know first.
     fn welcome(&self, begin: Instant) -> String {
         let kubeconfig = self.kubeconfig.display();
+        let steer = std::env::args().next().unwrap_or_else(|| "steer".to_owned());
         format!(
             "Steersman is ready after {:.2} s.\n\n  \
                Kubernetes API   https://{}\n  \
@@ -186,9 +187,10 @@ impl Running {
                pods run as      {}\n\n\
              Try, in another terminal:\n\n  \
                export KUBECONFIG={kubeconfig}\n  \
-               kubectl apply -f config/samples/example_v1_webapp.yaml    # or: steer apply -f …\n  \
+               kubectl apply -f config/samples/example_v1_webapp.yaml\n  \
                kubectl get webapps,deployments,pods,services\n  \
-               steer get services                                        # names the address to open\n\n\
+               {steer} get services    # names the address to open\n\n\
+             Without kubectl, {steer} does the same work.\n\
              Ctrl-C stops everything; the state stays in {}.",
             begin.elapsed().as_secs_f64(),
             self.addresses.api,
