@@ -283,15 +283,15 @@ async fn an_idle_cluster_writes_nothing() {
     assert_eq!(cluster.get::<ElastiService>("web").await.expect("there").resource_version(), before);
 }
 
-/// A definition of somebody else's, with a scale if `scale` says so.
-fn definition(group: &str, version: &str, kind: &str, scale: Value) -> CustomResourceDefinition {
+/// A definition of somebody else's, with these subresources.
+fn definition(group: &str, version: &str, kind: &str, subresources: &Value) -> CustomResourceDefinition {
     let singular = kind.to_lowercase();
     let free = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
     serde_json::from_value(json!({
         "metadata": {"name": format!("{singular}s.{group}")},
         "spec": {"group": group, "scope": "Namespaced",
             "names": {"plural": format!("{singular}s"), "singular": singular, "kind": kind},
-            "versions": [{"name": version, "served": true, "storage": true, "subresources": scale,
+            "versions": [{"name": version, "served": true, "storage": true, "subresources": subresources,
                 "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": free, "status": free}}}}]}}))
     .expect("a definition")
 }
@@ -315,9 +315,9 @@ async fn anything_with_a_scale_sleeps_and_keda_rests_meanwhile() {
     let (cluster, _controllers) = cluster().await;
     let scale = json!({"status": {}, "scale": {"specReplicasPath": ".spec.replicas",
         "statusReplicasPath": ".status.replicas"}});
-    cluster.create(&definition("argoproj.io", "v1alpha1", "Rollout", scale.clone())).await;
-    cluster.create(&definition("example.com", "v1", "Machine", scale)).await;
-    cluster.create(&definition("keda.sh", "v1alpha1", "ScaledObject", json!({}))).await;
+    cluster.create(&definition("argoproj.io", "v1alpha1", "Rollout", &scale)).await;
+    cluster.create(&definition("example.com", "v1", "Machine", &scale)).await;
+    cluster.create(&definition("keda.sh", "v1alpha1", "ScaledObject", &json!({}))).await;
     let scaled = dynamic(&cluster, "keda.sh/v1alpha1", "ScaledObject", json!({})).await;
     let paused = || async {
         let annotations = scaled.get("web").await.ok()?.metadata.annotations.unwrap_or_default();
