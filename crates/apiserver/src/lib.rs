@@ -47,5 +47,7 @@ pub mod watch;
 
 pub use self::{
     http::{Body, InProcess, ServeError, ServingIdentity},
-    server::{CidrError, Clock, KubeletClient, LoopbackEndpoints, OpenError, Options, Server, ServiceCidr, User},
+    server::{
+        CidrError, Clock, KubeletClient, LoopbackEndpoints, OpenError, Options, Server, ServiceCidr, User,
+    },
 };
