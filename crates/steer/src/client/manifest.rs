@@ -106,11 +106,11 @@ mod tests {
 
     #[test]
     fn documents_and_lists_become_objects() {
-        let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\n\n---\napiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Secret, metadata: {name: b, namespace: n}}\n";
+        let text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\n---\n\n---\napiVersion: v1\nkind: List\nitems:\n- {apiVersion: v1, kind: Secret, metadata: {name: b, namespace: other}}\n";
         let read = parse(text).unwrap();
         let shown: Vec<_> = read.iter().map(|m| format!("{}/{}", m.kind, m.name)).collect();
         assert_eq!(shown, ["ConfigMap/a", "Secret/b"]);
-        assert_eq!(read[1].namespace.as_deref(), Some("n"));
+        assert_eq!(read[1].namespace.as_deref(), Some("other"));
     }
 
     #[test]
