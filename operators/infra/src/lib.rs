@@ -10,7 +10,7 @@
 //! The parts, in the order in which a request meets them:
 //! - [`types`]: the kinds `ResourceType` and `Resource` of `infra.steersman.io/v1`;
 //! - [`schema`]: OpenAPI v3 and JSON Schema for the parameters of resources;
-//! - [`rest`]: `/api/v1/resource-types` and `/api/v1/resources` over the same objects;
+//! - [`mod@rest`]: `/api/v1/resource-types` and `/api/v1/resources` over the same objects;
 //! - [`reconcile`]: the controllers;
 //! - [`action`]: the contract with plugins, and the plugins `http`, `github_actions` and `terraform`;
 //! - [`history`]: every attempt ever made, for people.
