@@ -61,7 +61,7 @@ async fn a_leader_that_cannot_renew_stops_before_another_may_start() {
     let cut_off = Instant::now();
     let error = running.join().await.expect_err("leadership is lost");
     assert!(matches!(error, ManagerError::LostLease { .. }), "{error}");
-    assert_eq!(error.exit_code(), 3);
+    assert_eq!(error.exit_code(), 4);
     let stopped = stopped.lock().expect("a lock").expect("the callback was called");
     assert!(stopped - cut_off < 13 * SECOND, "{:?}", stopped - cut_off);
 }
