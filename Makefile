@@ -64,7 +64,7 @@ docker-build: ## Build the container image IMG with docker or podman
 # --- Develop
 
 test: ## Run all tests; those skipped for lack of a real part are listed at the end
-	@tests/counting-skips.sh $(CARGO) test --workspace
+	@tests/counting-skips.sh $(CARGO) test --workspace --no-fail-fast
 
 e2e: ## Run only the tests of the whole system, with every kubectl found
 	@tests/counting-skips.sh $(CARGO) test --package steersman-steer --test '*'
