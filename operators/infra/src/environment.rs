@@ -163,7 +163,8 @@ mod tests {
     fn an_empty_environment_gives_the_defaults_and_every_plugin() {
         let read = read(&[]).expect("settings");
         assert_eq!(read.controller, OperatorController::default());
-        let names: Vec<&str> = read.plugins.describe().iter().map(|plugin| plugin.name).collect();
+        let known = read.plugins.describe();
+        let names: Vec<&str> = known.iter().map(|plugin| plugin.name.as_str()).collect();
         assert_eq!(names, ["github_actions", "http", "terraform"]);
     }
 

@@ -195,7 +195,7 @@ async fn refusals_are_sorted_into_those_that_pass_and_those_that_do_not() {
     }
     let mut bare = task.clone();
     bare.config.remove("owner");
-    let error = setting.plugin.validate(&bare).expect_err("incomplete").to_string();
+    let error = setting.plugin.validate(&bare).await.expect_err("incomplete").to_string();
     assert!(error.starts_with("github_actions needs owner: put it into plugin_config"), "{error}");
 }
 

@@ -309,11 +309,11 @@ impl Workflow<'_> {
 
 impl Action for GitHubActions {
     fn describe(&self) -> Description {
-        Description { name: "github_actions", version: "1.0.0", capabilities: &[Capability::Cancel] }
+        Description::new("github_actions", "1.0.0", [Capability::Cancel])
     }
 
-    fn validate(&self, task: &Task) -> Result<(), ActionError> {
-        self.workflow(task).map(|_| ())
+    fn validate<'a>(&'a self, task: &'a Task) -> Answer<'a, ()> {
+        Box::pin(std::future::ready(self.workflow(task).map(|_| ())))
     }
 
     fn apply<'a>(&'a self, task: &'a Task) -> Answer<'a, Progress> {

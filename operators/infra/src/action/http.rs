@@ -281,25 +281,11 @@ enum Comparison {
 
 impl Action for Http {
     fn describe(&self) -> Description {
-        Description {
-            name: "http",
-            version: "1.0.0",
-            capabilities: &[Capability::Plan, Capability::DetectDrift],
-        }
+        Description::new("http", "1.0.0", [Capability::Plan, Capability::DetectDrift])
     }
 
-    fn validate(&self, task: &Task) -> Result<(), ActionError> {
-        let config = config(task)?;
-        let scope = Scope::of(task);
-        for call in [Some(&config.apply), config.destroy.as_ref()].into_iter().flatten() {
-            scope.url(&call.path)?;
-            if config.base_url.is_empty() && !call.path.starts_with("http") {
-                return Err(ActionError::permanent(
-                    "the http plugin needs base_url, or paths that begin with http:// or https://; put it into plugin_config",
-                ));
-            }
-        }
-        body(&config.apply, "PUT", task, &scope).map(|_| ())
+    fn validate<'a>(&'a self, task: &'a Task) -> Answer<'a, ()> {
+        Box::pin(std::future::ready(check(task)))
     }
 
     fn plan<'a>(&'a self, task: &'a Task) -> Answer<'a, Plan> {
@@ -361,6 +347,21 @@ impl Action for Http {
             })
         })
     }
+}
+
+/// Whether the requests can be made of what there is.
+fn check(task: &Task) -> Result<(), ActionError> {
+    let config = config(task)?;
+    let scope = Scope::of(task);
+    for call in [Some(&config.apply), config.destroy.as_ref()].into_iter().flatten() {
+        scope.url(&call.path)?;
+        if config.base_url.is_empty() && !call.path.starts_with("http") {
+            return Err(ActionError::permanent(
+                "the http plugin needs base_url, or paths that begin with http:// or https://; put it into plugin_config",
+            ));
+        }
+    }
+    body(&config.apply, "PUT", task, &scope).map(|_| ())
 }
 
 fn config(task: &Task) -> Result<Config, ActionError> {

@@ -12,7 +12,7 @@ use crate::types::{Resource, ResourceType};
 /// Action plugins by name, each with the operator's settings for it.
 #[derive(Clone, Default)]
 pub struct Registry {
-    plugins: BTreeMap<&'static str, Arc<dyn Action>>,
+    plugins: BTreeMap<String, Arc<dyn Action>>,
     settings: BTreeMap<String, Map<String, Value>>,
 }
 
@@ -41,6 +41,11 @@ impl Registry {
         self.plugins.get(name).cloned()
     }
 
+    /// All plugins.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<dyn Action>> {
+        self.plugins.values()
+    }
+
     /// What plugins there are, by name.
     pub fn describe(&self) -> Vec<Description> {
         self.plugins.values().map(|plugin| plugin.describe()).collect()
@@ -48,7 +53,7 @@ impl Registry {
 
     /// What is said about a plugin that is not there.
     pub fn unknown(&self, name: &str) -> String {
-        let names: Vec<&str> = self.plugins.keys().copied().collect();
+        let names: Vec<&str> = self.plugins.keys().map(String::as_str).collect();
         format!("Unknown action plugin: {name}. Available plugins: {}", names.join(", "))
     }
 

@@ -224,8 +224,13 @@ impl Inner {
                 .map_err(|error| ActionError::transient(format!("{} stays: {error}", workspace.display())))?;
             return Ok(Completed { changes, text, ..Completed::default() });
         }
+        let outputs = self.outputs(task, &workspace).await?;
+        Ok(Completed { outputs, changes, text, last_run: None })
+    }
+
+    async fn outputs(&self, task: &Task, workspace: &Path) -> Result<Map<String, Value>, ActionError> {
         let arguments = ["output", "-json", "-no-color"].map(ToOwned::to_owned);
-        let outputs = self.succeed(task, &workspace, &arguments).await?;
+        let outputs = self.succeed(task, workspace, &arguments).await?;
         let outputs: Map<String, Value> = serde_json::from_str(&outputs)
             .map_err(|error| ActionError::transient(format!("terraform output: {error}")))?;
         let outputs = outputs.into_iter().map(|(name, output)| {
@@ -233,7 +238,7 @@ impl Inner {
             let value = if secret { json!("***") } else { output.get("value").cloned().unwrap_or_default() };
             (name, value)
         });
-        Ok(Completed { outputs: outputs.collect(), changes, text, last_run: None })
+        Ok(outputs.collect())
     }
 
     async fn succeed(
@@ -323,15 +328,15 @@ impl Inner {
 
 impl Action for Terraform {
     fn describe(&self) -> Description {
-        Description {
-            name: "terraform",
-            version: "1.0.0",
-            capabilities: &[Capability::Plan, Capability::DetectDrift, Capability::Cancel],
-        }
+        Description::new(
+            "terraform",
+            "1.0.0",
+            [Capability::Plan, Capability::DetectDrift, Capability::Cancel, Capability::Outputs],
+        )
     }
 
-    fn validate(&self, task: &Task) -> Result<(), ActionError> {
-        self.0.module(task).map(|_| ())
+    fn validate<'a>(&'a self, task: &'a Task) -> Answer<'a, ()> {
+        Box::pin(std::future::ready(self.0.module(task).map(|_| ())))
     }
 
     fn plan<'a>(&'a self, task: &'a Task) -> Answer<'a, Plan> {
@@ -374,6 +379,11 @@ impl Action for Terraform {
                 _ => Drift::None,
             })
         })
+    }
+
+    /// Asked after a plan, which has prepared the folder.
+    fn outputs<'a>(&'a self, task: &'a Task) -> Answer<'a, Map<String, Value>> {
+        Box::pin(async move { self.0.outputs(task, &self.0.workspace(task)).await })
     }
 
     /// Interrupts a run, and waits until it has written its state.

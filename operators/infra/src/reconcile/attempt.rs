@@ -39,16 +39,17 @@ impl Resources {
     ) -> Result<Outcome, Error> {
         let name = &resource.spec.action_plugin;
         let plugin = self.plugins.get(name).ok_or_else(|| ActionError::permanent(self.plugins.unknown(name)));
-        let checked = plugin.and_then(|plugin| {
-            let task = self.task(resource, operation, Check::Validate, cx)?;
-            plugin.validate(&task)?;
-            Ok((plugin, task))
-        });
-        let (plugin, mut task) = match checked {
-            Ok(checked) => checked,
+        let task = self.task(resource, operation, Check::Validate, cx);
+        let (plugin, mut task, plans) = match self.prepare(plugin, task).await {
+            Ok(prepared) => prepared,
+            Err(ActionError::Transient { message, retry_after }) => {
+                // The plugin itself cannot be asked: nothing is known about the resource.
+                let delay = retry_after.unwrap_or(UNKNOWN);
+                cx.event(EventType::Warning, "PluginUnavailable", message);
+                return Ok(Outcome::RequeueAfter(delay, "the plugin cannot be asked"));
+            }
             Err(error) => return self.refuse(resource, operation, trigger, &error, cx).await,
         };
-        let plans = plugin.describe().capabilities.contains(&Capability::Plan);
         let attempt = Attempt {
             id: Uuid::new_v4().to_string(),
             operation,
@@ -96,6 +97,18 @@ impl Resources {
         }
     }
 
+    /// Gets the plugin ready and lets it look at the task.
+    async fn prepare(
+        &self,
+        plugin: Result<Arc<dyn Action>, ActionError>,
+        task: Result<Task, ActionError>,
+    ) -> Result<(Arc<dyn Action>, Task, bool), ActionError> {
+        let (plugin, task) = (plugin?, task?);
+        let plans = plugin.configure().await?.can(Capability::Plan);
+        plugin.validate(&task).await?;
+        Ok((plugin, task, plans))
+    }
+
     /// Finds out what would change, and writes down that it is about to be done.
     async fn plan(
         &self,
@@ -106,11 +119,11 @@ impl Resources {
     ) -> Result<Outcome, Error> {
         let plan = match plugin.plan(task).await {
             Ok(plan) if plan.needed == Needed::No => {
-                let done = Completed {
-                    outputs: task.outputs.clone(),
-                    last_run: task.last_run.clone(),
-                    ..Completed::default()
+                let outputs = match plugin.describe().can(Capability::Outputs) {
+                    true => plugin.outputs(task).await.unwrap_or_else(|_| task.outputs.clone()),
+                    false => task.outputs.clone(),
                 };
+                let done = Completed { outputs, last_run: task.last_run.clone(), ..Completed::default() };
                 return self.finish(&resource, task, Ending::Success(done, plan), cx).await;
             }
             Ok(plan) => plan,
@@ -210,7 +223,7 @@ impl Resources {
         let checkpoint = attempt.as_ref().and_then(|attempt| {
             lock(&self.unsaved).get(&attempt.id).cloned().or_else(|| attempt.checkpoint.clone())
         });
-        if plugin.describe().capabilities.contains(&Capability::Cancel)
+        if plugin.describe().can(Capability::Cancel)
             && let Err(error) = plugin.cancel(&task, checkpoint.as_ref()).await
         {
             let failures = attempt.map_or(0, |attempt| attempt.poll_failures);

@@ -167,7 +167,7 @@ impl Resources {
     /// When the next drift check is due; never for a plugin that cannot tell drift.
     fn drift_due(&self, resource: &Resource, key: &Key) -> Option<Timestamp> {
         let plugin = self.plugins.get(&resource.spec.action_plugin)?;
-        if !plugin.describe().capabilities.contains(&Capability::DetectDrift) {
+        if !plugin.describe().can(Capability::DetectDrift) {
             return None;
         }
         if let Some(at) = lock(&self.checks).get(key) {

@@ -144,15 +144,11 @@ impl State {
 
 impl Action for World {
     fn describe(&self) -> Description {
-        Description {
-            name: "fake",
-            version: "1.0.0",
-            capabilities: &[Capability::Plan, Capability::DetectDrift, Capability::Cancel],
-        }
+        Description::new("fake", "1.0.0", [Capability::Plan, Capability::DetectDrift, Capability::Cancel])
     }
 
-    fn validate(&self, _: &Task) -> Result<(), ActionError> {
-        Ok(())
+    fn validate<'a>(&'a self, _: &'a Task) -> Answer<'a, ()> {
+        Box::pin(async { Ok(()) })
     }
 
     fn plan<'a>(&'a self, _: &'a Task) -> Answer<'a, Plan> {
