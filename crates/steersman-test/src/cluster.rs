@@ -5,6 +5,9 @@ use std::future::Future;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, CustomResourceDefinitionStatus,
+};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::core::request::Request as RequestBuilder;
 use kube::{Client, Resource};
@@ -107,6 +110,28 @@ impl Cluster {
     /// Options with the cluster's clock and repeatable delays.
     pub fn options(&self, name: &str) -> Options {
         Options { clock: self.clock.clone(), seed: Some(1), ..Options::named(name) }
+    }
+
+    // === kinds ===
+
+    /// Installs definitions of custom resources and waits until they are served.
+    ///
+    /// # Panics
+    /// When the server refuses one, or finds that its schema is not structural.
+    pub async fn install<'a>(&self, definitions: impl IntoIterator<Item = &'a CustomResourceDefinition>) {
+        for definition in definitions {
+            let name = definition.metadata.name.as_deref().unwrap_or_default();
+            self.create(definition).await;
+            let served = self.wait_until::<CustomResourceDefinition>(name, |definition| {
+                definition.status.as_ref().is_some_and(|status| says(status, "Established"))
+            });
+            let status = served.await.status.unwrap_or_default();
+            assert!(
+                !says(&status, "NonStructuralSchema"),
+                "the schema of {name} is not structural: {:?}",
+                status.conditions
+            );
+        }
     }
 
     // === objects ===
@@ -276,6 +301,47 @@ impl Cluster {
         self.wait_for(&what, || async { self.get::<K>(name).await.is_none().then_some(()) }).await;
     }
 
+    /// Waits until operators have written nothing for a minute.
+    ///
+    /// # Panics
+    /// When they still write after an hour of the test's time; the message names what.
+    pub async fn converge(&self) {
+        const QUIET: Duration = Duration::from_secs(60);
+        const LONGEST: Duration = Duration::from_secs(3600);
+        let began = Instant::now();
+        let mut writes = self.faults.writes();
+        loop {
+            tokio::time::sleep(QUIET).await;
+            let now = self.faults.writes();
+            if now == writes {
+                return;
+            }
+            writes = now;
+            assert!(
+                began.elapsed() < LONGEST,
+                "operators do not come to rest; they last wrote:\n{}",
+                self.faults.last_writes().join("\n")
+            );
+        }
+    }
+
+    /// Checks that operators write nothing for this long.
+    ///
+    /// # Panics
+    /// When they do; the message names what.
+    pub async fn assert_silent(&self, time: Duration) {
+        let before = self.faults.writes();
+        tokio::time::sleep(time).await;
+        let written = self.faults.writes() - before;
+        let last = self.faults.last_writes();
+        let shown = last.len().min(usize::try_from(written).unwrap_or(usize::MAX));
+        assert!(
+            written == 0,
+            "{written} writes within {time:?} in which nothing was to be done, the last of them:\n{}",
+            last[last.len() - shown..].join("\n")
+        );
+    }
+
     /// Lets time pass.
     pub async fn pass(&self, time: Duration) {
         tokio::time::sleep(time).await;
@@ -302,6 +368,11 @@ impl std::fmt::Debug for Cluster {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Cluster")
     }
+}
+
+fn says(status: &CustomResourceDefinitionStatus, condition: &str) -> bool {
+    let conditions = status.conditions.as_deref().unwrap_or_default();
+    conditions.iter().any(|known| known.type_ == condition && known.status == "True")
 }
 
 fn namespace<K: Object>(given: Option<&str>) -> Option<&str> {

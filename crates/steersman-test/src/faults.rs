@@ -1,9 +1,11 @@
 //! What goes wrong between an operator and the API server.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::{Method, Request, Response, StatusCode};
@@ -12,8 +14,14 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::json;
 use steersman::{CancellationToken, Object};
+use tokio::time::Sleep;
 use tokio_util::sync::WaitForCancellationFutureOwned;
 use tower::{BoxError, service_fn};
+
+use crate::storm::{Dice, Storm};
+
+/// How many writes are remembered by name.
+const REMEMBERED: usize = 20;
 
 /// Faults to inject. All of them touch operators only, never the test's own client.
 #[derive(Clone, Debug, Default)]
@@ -27,7 +35,9 @@ struct State {
     /// Writes until the crash.
     crash_after: Option<u32>,
     crashed: CancellationToken,
+    storm: Option<Dice>,
     writes: u64,
+    last_writes: VecDeque<String>,
 }
 
 impl Default for State {
@@ -37,7 +47,9 @@ impl Default for State {
             watches: CancellationToken::new(),
             crash_after: None,
             crashed: CancellationToken::new(),
+            storm: None,
             writes: 0,
+            last_writes: VecDeque::new(),
         }
     }
 }
@@ -133,10 +145,21 @@ impl Faults {
         self.lock().writes
     }
 
+    /// The last writes of operators, such as `PATCH /api/v1/namespaces/default/secrets/a`.
+    pub fn last_writes(&self) -> Vec<String> {
+        self.lock().last_writes.iter().cloned().collect()
+    }
+
+    /// Lets faults happen by chance, until [`Faults::clear`].
+    pub fn storm(&self, storm: Storm) {
+        self.lock().storm = Some(Dice::new(storm));
+    }
+
     /// Nothing goes wrong any more.
     pub fn clear(&self) {
         let mut state = self.lock();
         state.rules.clear();
+        state.storm = None;
         state.crash_after = None;
         state.crashed = CancellationToken::new();
     }
@@ -154,10 +177,13 @@ impl Faults {
 
     async fn pass(&self, client: &Client, request: Request<Body>) -> Result<Response<Faulty>, BoxError> {
         let verb = verb_of(&request);
-        let plural = plural_of(request.uri().path());
-        let Some((fault, watches)) = self.admit(verb, plural) else {
+        let Some(Admitted { fault, watches, delay }) = self.admit(verb, &request) else {
             return std::future::pending().await;
         };
+        // Even the shortest sleep lets a tick of the clock pass.
+        if !delay.is_zero() {
+            tokio::time::sleep(delay).await;
+        }
         match fault {
             Some(Fault::Refuse(code, reason)) => return Ok(refusal(code, reason)),
             Some(Fault::LoseAnswer) => {
@@ -175,19 +201,49 @@ impl Faults {
             }
             None => {}
         }
-        let end = match verb {
-            Verb::Watch => Some(Box::pin(watches.cancelled_owned())),
+        let interference = match verb {
+            Verb::Watch => Some(Interference::new(self.clone(), watches)),
             Verb::Read | Verb::Write => None,
         };
         let response = client.send(request).await?;
-        Ok(response.map(|body| Faulty { body, end }))
+        Ok(response.map(|body| Faulty { body, interference }))
     }
 
-    /// What the request meets, and what may end its watch; nothing after a crash.
-    fn admit(&self, verb: Verb, plural: &str) -> Option<(Option<Fault>, CancellationToken)> {
+    /// What the request meets; nothing after a crash.
+    fn admit(&self, verb: Verb, request: &Request<Body>) -> Option<Admitted> {
         let mut state = self.lock();
-        let alive = !state.crashed.is_cancelled();
-        alive.then(|| (state.next(verb, plural), state.watches.clone()))
+        if state.crashed.is_cancelled() {
+            return None;
+        }
+        let path = request.uri().path();
+        if verb == Verb::Write {
+            state.writes += 1;
+            if state.last_writes.len() == REMEMBERED {
+                state.last_writes.pop_front();
+            }
+            state.last_writes.push_back(format!("{} {path}", request.method()));
+        }
+        // A watch that begins with everything there is reads as a list does.
+        let lists = request.uri().query().is_some_and(|query| query.contains("sendInitialEvents=true"));
+        let mut fault = state.next(verb, plural_of(path));
+        if fault.is_none() && lists {
+            fault = state.next(Verb::Read, plural_of(path));
+        }
+        let delay = state.storm.as_mut().map_or(Duration::ZERO, Dice::delay);
+        Some(Admitted { fault, watches: state.watches.clone(), delay })
+    }
+
+    /// What becomes of the next event of a watch.
+    fn turn(&self) -> Turn {
+        let mut state = self.lock();
+        let Some(dice) = &mut state.storm else {
+            return Turn::default();
+        };
+        Turn {
+            delay: dice.delay(),
+            twice: dice.falls(dice.storm.duplicate),
+            last: dice.falls(dice.storm.cut),
+        }
     }
 
     fn rule<K: Object>(&self, verb: Verb, fault: Fault, times: Option<u32>) {
@@ -204,11 +260,27 @@ impl Faults {
     }
 }
 
+/// What a request meets on its way.
+struct Admitted {
+    fault: Option<Fault>,
+    /// Ends its watch.
+    watches: CancellationToken,
+    delay: Duration,
+}
+
+/// What becomes of one event.
+#[derive(Clone, Copy, Debug, Default)]
+struct Turn {
+    delay: Duration,
+    twice: bool,
+    /// The watch ends after it.
+    last: bool,
+}
+
 impl State {
     /// The fault that this request meets, if any.
     fn next(&mut self, verb: Verb, plural: &str) -> Option<Fault> {
         if verb == Verb::Write {
-            self.writes += 1;
             match &mut self.crash_after {
                 Some(0) => {
                     self.crash_after = None;
@@ -220,11 +292,32 @@ impl State {
         }
         let rule = self.rules.iter_mut().find(|rule| {
             rule.verb == verb && (rule.plural.is_empty() || rule.plural == plural) && rule.times != Some(0)
-        })?;
-        if let Some(times) = &mut rule.times {
-            *times -= 1;
+        });
+        match rule {
+            Some(rule) => {
+                if let Some(times) = &mut rule.times {
+                    *times -= 1;
+                }
+                Some(rule.fault)
+            }
+            None => self.storm.as_mut().and_then(|dice| chance(dice, verb)),
         }
-        Some(rule.fault)
+    }
+}
+
+fn chance(dice: &mut Dice, verb: Verb) -> Option<Fault> {
+    let storm = dice.storm;
+    if dice.falls(storm.fail) {
+        return Some(Fault::Refuse(500, "InternalError"));
+    }
+    if dice.falls(storm.too_many) {
+        return Some(Fault::Refuse(429, "TooManyRequests"));
+    }
+    match verb {
+        Verb::Write if dice.falls(storm.conflict) => Some(Fault::Refuse(409, "Conflict")),
+        Verb::Write if dice.falls(storm.lose_answer) => Some(Fault::LoseAnswer),
+        Verb::Watch if dice.falls(storm.expire) => Some(Fault::Refuse(410, "Expired")),
+        Verb::Read | Verb::Watch | Verb::Write => None,
     }
 }
 
@@ -254,19 +347,61 @@ fn plural_of(path: &str) -> &str {
 }
 
 fn refusal(code: u16, reason: &'static str) -> Response<Faulty> {
-    let status = json!({
+    let mut status = json!({
         "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason,
         "message": format!("{reason} (a fault of the test)"),
     });
-    let mut response = Response::new(Faulty { body: Body::from(status.to_string().into_bytes()), end: None });
+    if code == 429 {
+        status["details"] = json!({"retryAfterSeconds": 1});
+    }
+    let body = Body::from(status.to_string().into_bytes());
+    let mut response = Response::new(Faulty { body, interference: None });
     *response.status_mut() = StatusCode::from_u16(code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
     response
 }
 
-/// A body that can be cut off.
+/// A body that can be cut off, held up and repeated.
 struct Faulty {
     body: Body,
-    end: Option<Pin<Box<WaitForCancellationFutureOwned>>>,
+    interference: Option<Interference>,
+}
+
+/// What happens to the events of one watch.
+struct Interference {
+    faults: Faults,
+    end: Pin<Box<WaitForCancellationFutureOwned>>,
+    /// An event that is held up, and what becomes of it.
+    held: Option<(Frame<Bytes>, Turn, Option<Pin<Box<Sleep>>>)>,
+    /// An event that comes a second time.
+    again: Option<Frame<Bytes>>,
+    over: bool,
+}
+
+impl Interference {
+    fn new(faults: Faults, watches: CancellationToken) -> Self {
+        let end = Box::pin(watches.cancelled_owned());
+        Self { faults, end, held: None, again: None, over: false }
+    }
+
+    /// Lets an event that was held up go on.
+    fn release(&mut self, cx: &mut Context<'_>) -> Poll<Option<Frame<Bytes>>> {
+        if let Some((_, _, Some(sleep))) = &mut self.held
+            && sleep.as_mut().poll(cx).is_pending()
+        {
+            return Poll::Pending;
+        }
+        let Some((frame, turn, _)) = self.held.take() else {
+            return Poll::Ready(self.again.take());
+        };
+        self.over = turn.last;
+        // Half a line must not come twice.
+        if turn.twice
+            && let Some(data) = frame.data_ref().filter(|data| data.ends_with(b"\n"))
+        {
+            self.again = Some(Frame::data(data.clone()));
+        }
+        Poll::Ready(Some(frame))
+    }
 }
 
 impl HttpBody for Faulty {
@@ -277,13 +412,32 @@ impl HttpBody for Faulty {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
-        if let Some(end) = &mut self.end
-            && end.as_mut().poll(cx).is_ready()
-        {
+        let Faulty { body, interference } = &mut *self;
+        let Some(interference) = interference else {
+            let frame = Pin::new(body).poll_frame(cx);
+            return frame.map(|frame| frame.map(|frame| frame.map_err(BoxError::from)));
+        };
+        if interference.end.as_mut().poll(cx).is_ready() {
             return Poll::Ready(None);
         }
-        let frame = Pin::new(&mut self.body).poll_frame(cx);
-        frame.map(|frame| frame.map(|frame| frame.map_err(BoxError::from)))
+        loop {
+            match interference.release(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(Some(frame)) => return Poll::Ready(Some(Ok(frame))),
+                Poll::Ready(None) if interference.over => return Poll::Ready(None),
+                Poll::Ready(None) => {}
+            }
+            match Pin::new(&mut *body).poll_frame(cx) {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(None) => return Poll::Ready(None),
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error.into()))),
+                Poll::Ready(Some(Ok(frame))) => {
+                    let turn = interference.faults.turn();
+                    let sleep = (!turn.delay.is_zero()).then(|| Box::pin(tokio::time::sleep(turn.delay)));
+                    interference.held = Some((frame, turn, sleep));
+                }
+            }
+        }
     }
 }
 

@@ -40,10 +40,16 @@
 
 mod cluster;
 mod faults;
+mod inventory;
+mod manifest;
 mod pods;
 mod running;
+mod storm;
 
 pub use cluster::Cluster;
 pub use faults::Faults;
+pub use inventory::Inventory;
+pub use manifest::assert_manifest;
 pub use pods::Pods;
 pub use running::Running;
+pub use storm::Storm;

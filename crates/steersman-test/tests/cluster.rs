@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::core::{DynamicObject, GroupVersionKind};
 use serde_json::json;
 use steersman_test::Cluster;
 
@@ -82,4 +84,36 @@ async fn a_deleted_pod_goes_after_the_node_confirms() {
 async fn a_condition_that_never_holds_says_so_without_waiting() {
     let cluster = Cluster::start().await;
     cluster.wait_for("the moon landing", || async { None::<()> }).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kind_is_served_once_it_is_installed() {
+    let cluster = Cluster::start().await;
+    cluster
+        .install(&[definition(json!({"type": "object", "properties": {"spec": {"type": "object"}}}))])
+        .await;
+    let inventory = cluster.inventory().await;
+    let widgets = kube::core::ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Widget"));
+    let api: kube::Api<DynamicObject> = kube::Api::namespaced_with(cluster.client(), "default", &widgets);
+    api.create(&Default::default(), &DynamicObject::new("one", &widgets)).await.expect("it is served");
+    assert_eq!(cluster.inventory().await.since(&inventory), ["Widget default/one"]);
+    api.delete("one", &Default::default()).await.expect("it goes");
+    cluster.assert_nothing_left(&inventory).await;
+}
+
+#[tokio::test(start_paused = true)]
+#[should_panic(expected = "schema")]
+async fn a_schema_that_is_not_structural_fails_the_test() {
+    let cluster = Cluster::start().await;
+    cluster.install(&[definition(json!({"properties": {"spec": {"properties": {"a": {}}}}}))]).await;
+}
+
+fn definition(schema: serde_json::Value) -> CustomResourceDefinition {
+    serde_json::from_value(json!({
+        "metadata": {"name": "widgets.example.com"},
+        "spec": {"group": "example.com", "scope": "Namespaced",
+            "names": {"plural": "widgets", "singular": "widget", "kind": "Widget"},
+            "versions": [{"name": "v1", "served": true, "storage": true, "schema": {"openAPIV3Schema": schema}}]}
+    }))
+    .expect("a definition")
 }

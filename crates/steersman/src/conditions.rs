@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 
 /// Whether a condition holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -95,6 +96,16 @@ pub fn find<'a>(conditions: &'a [Condition], r#type: &str) -> Option<&'a Conditi
 /// Whether the condition of this type is there and holds.
 pub fn is_true(conditions: &[Condition], r#type: &str) -> bool {
     find(conditions, r#type).is_some_and(|condition| condition.status == "True")
+}
+
+/// The schema of a list of conditions: a map by type, so that several writers can share it.
+///
+/// For `#[schemars(schema_with = "steersman::conditions::schema")]` on the field of a status.
+pub fn schema(generator: &mut SchemaGenerator) -> Schema {
+    let mut schema = <Vec<Condition>>::json_schema(generator);
+    schema.insert("x-kubernetes-list-type".into(), "map".into());
+    schema.insert("x-kubernetes-list-map-keys".into(), serde_json::json!(["type"]));
+    schema
 }
 
 #[cfg(test)]
