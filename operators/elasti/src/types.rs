@@ -176,16 +176,8 @@ pub struct ElastiServiceStatus {
     /// Ready: requests are answered or held. TargetFound, TriggerHealthy and ResolverReachable:
     /// what it depends on is there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "conditions")]
+    #[schemars(schema_with = "steersman::conditions::schema")]
     pub conditions: Vec<Condition>,
-}
-
-/// Conditions are a map by type, so that several writers can share the list.
-fn conditions(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-    let mut schema = <Vec<Condition>>::json_schema(generator);
-    schema.insert("x-kubernetes-list-type".into(), "map".into());
-    schema.insert("x-kubernetes-list-map-keys".into(), serde_json::json!(["type"]));
-    schema
 }
 
 /// Which way requests go.

@@ -79,16 +79,8 @@ pub struct WebAppStatus {
     /// Available: enough replicas serve. Progressing: a change is being rolled out. Degraded:
     /// something is wrong that waiting will not mend.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "conditions")]
+    #[schemars(schema_with = "steersman::conditions::schema")]
     pub conditions: Vec<Condition>,
-}
-
-/// Conditions are a map by type, so that several writers can share the list.
-fn conditions(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-    let mut schema = <Vec<Condition>>::json_schema(generator);
-    schema.insert("x-kubernetes-list-type".into(), "map".into());
-    schema.insert("x-kubernetes-list-map-keys".into(), serde_json::json!(["type"]));
-    schema
 }
 
 /// Where a WebApp is in its life.
@@ -150,21 +142,8 @@ mod tests {
 
     #[test]
     fn the_manifest_in_the_tree_is_up_to_date() {
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/crd/bases/example.com_webapps.yaml");
-        let text = std::fs::read_to_string(path).expect("the manifest");
-        let manifest: Value = serde_saphyr::from_str(&text).expect("YAML");
-        let expected = serde_json::to_value(crd()).expect("a CRD");
-        // Numbers are compared as numbers: 1 and 1.0 mean the same to every reader.
-        assert_eq!(plain(manifest), plain(expected), "run `steer crds --dir config/crd/bases`");
-    }
-
-    fn plain(value: Value) -> Value {
-        match value {
-            Value::Number(number) => number.as_f64().map_or(Value::Null, |number| number.to_string().into()),
-            Value::Array(items) => items.into_iter().map(plain).collect(),
-            Value::Object(fields) => fields.into_iter().map(|(key, value)| (key, plain(value))).collect(),
-            other => other,
-        }
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/crd/bases");
+        steersman_test::assert_manifest(folder, &crd());
     }
 
     #[test]

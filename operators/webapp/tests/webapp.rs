@@ -3,7 +3,6 @@
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::events::v1::Event;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, Patch, PatchParams, PropagationPolicy};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
@@ -21,14 +20,7 @@ async fn cluster() -> (Cluster, Running) {
     let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
     cluster.patch_status::<Node>("n1", ready).await;
     cluster.pods().ready_after(Duration::from_millis(100));
-    cluster.create(&crd()).await;
-    cluster
-        .wait_until::<CustomResourceDefinition>("webapps.example.com", |crd| {
-            let conditions =
-                crd.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
-            conditions.iter().any(|condition| condition.type_ == "Established" && condition.status == "True")
-        })
-        .await;
+    cluster.install(&[crd()]).await;
     (cluster, running)
 }
 

@@ -9,7 +9,6 @@ use hyper_util::rt::TokioIo;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Node, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 use std::convert::Infallible;
@@ -33,14 +32,7 @@ pub(crate) async fn cluster() -> (Cluster, Running) {
     cluster.pods().ready_after(Duration::from_millis(5));
     cluster.create_json::<Namespace>(json!({"metadata": {"name": "elasti"}})).await;
     resolver(&cluster, &["10.9.0.1", "10.9.0.2"]).await;
-    cluster.create(&crd()).await;
-    cluster
-        .wait_until::<CustomResourceDefinition>("elastiservices.elasti.truefoundry.com", |crd| {
-            let conditions =
-                crd.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
-            conditions.iter().any(|condition| condition.type_ == "Established" && condition.status == "True")
-        })
-        .await;
+    cluster.install(&[crd()]).await;
     (cluster, running)
 }
 

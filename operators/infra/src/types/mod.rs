@@ -41,41 +41,15 @@ fn free_form_atomic(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// Conditions are a map by type, so that several writers can share the list.
-fn conditions(generator: &mut SchemaGenerator) -> Schema {
-    let condition = generator.subschema_for::<k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition>();
-    json_schema!({
-        "type": "array",
-        "items": condition,
-        "x-kubernetes-list-type": "map",
-        "x-kubernetes-list-map-keys": ["type"]
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::Value;
 
     #[test]
     fn the_manifests_in_the_tree_are_up_to_date() {
         for crd in crds() {
-            let name = format!("{}_{}.yaml", crd.spec.group, crd.spec.names.plural);
-            let path = format!("{}/../../config/crd/bases/{name}", env!("CARGO_MANIFEST_DIR"));
-            let text = std::fs::read_to_string(&path).expect("the manifest");
-            let manifest: Value = serde_saphyr::from_str(&text).expect("YAML");
-            let expected = serde_json::to_value(crd).expect("a CRD");
-            // Numbers are compared as numbers: 1 and 1.0 mean the same to every reader.
-            assert_eq!(plain(manifest), plain(expected), "{name}: run `steer crds --dir config/crd/bases`");
-        }
-    }
-
-    fn plain(value: Value) -> Value {
-        match value {
-            Value::Number(number) => number.as_f64().map_or(Value::Null, |number| number.to_string().into()),
-            Value::Array(items) => items.into_iter().map(plain).collect(),
-            Value::Object(fields) => fields.into_iter().map(|(key, value)| (key, plain(value))).collect(),
-            other => other,
+            let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/crd/bases");
+            steersman_test::assert_manifest(folder, &crd);
         }
     }
 }

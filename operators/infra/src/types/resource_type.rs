@@ -58,6 +58,6 @@ pub struct ResourceTypeStatus {
     pub observed_generation: Option<i64>,
     /// Valid: the schema is one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "super::conditions")]
+    #[schemars(schema_with = "steersman::conditions::schema")]
     pub conditions: Vec<Condition>,
 }

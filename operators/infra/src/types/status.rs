@@ -186,7 +186,7 @@ pub struct ResourceStatus {
     pub outputs: Option<Map<String, Value>>,
     /// Ready: as it should be. Reconciling: a plugin is at work. Degraded: the last attempt failed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(schema_with = "super::conditions")]
+    #[schemars(schema_with = "steersman::conditions::schema")]
     pub conditions: Vec<Condition>,
 }
 

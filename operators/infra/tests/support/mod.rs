@@ -13,7 +13,6 @@ use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use serde_json::{Map, Value, json};
 use steersman::Manager;
 use steersman_infra::action::{
@@ -27,18 +26,7 @@ use steersman_test::{Cluster, Running};
 /// A cluster that knows the kinds.
 pub async fn cluster() -> Cluster {
     let cluster = Cluster::start().await;
-    for crd in crds() {
-        let name = cluster.create(&crd).await.metadata.name.unwrap_or_default();
-        cluster
-            .wait_until::<CustomResourceDefinition>(&name, |crd| {
-                let conditions = crd.status.as_ref().and_then(|status| status.conditions.clone());
-                conditions
-                    .unwrap_or_default()
-                    .iter()
-                    .any(|it| it.type_ == "Established" && it.status == "True")
-            })
-            .await;
-    }
+    cluster.install(&crds()).await;
     cluster
 }
 

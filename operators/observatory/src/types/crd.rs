@@ -99,14 +99,8 @@ mod tests {
 
     #[test]
     fn the_manifest_in_the_tree_is_up_to_date() {
-        let path = concat!(
-            env!("CARGO_MANIFEST_DIR"),
-            "/../../config/crd/bases/workflow.seventh-horizon.io_observatories.yaml"
-        );
-        let text = std::fs::read_to_string(path).expect("the manifest");
-        let manifest: Value = serde_saphyr::from_str(&text).expect("YAML");
-        let expected = serde_json::to_value(crd()).expect("a CRD");
-        assert_eq!(plain(manifest), plain(expected), "run `steer crds --dir config/crd/bases`");
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/crd/bases");
+        steersman_test::assert_manifest(folder, &crd());
     }
 
     #[test]
@@ -115,15 +109,5 @@ mod tests {
             concat!(env!("CARGO_MANIFEST_DIR"), "/../../config/samples/workflow_v1alpha1_observatory.yaml");
         let text = std::fs::read_to_string(path).expect("the sample");
         assert_eq!(crate::cli::lint(&text), Vec::new());
-    }
-
-    /// Numbers are compared as numbers: 1 and 1.0 mean the same to every reader.
-    fn plain(value: Value) -> Value {
-        match value {
-            Value::Number(number) => number.as_f64().map_or(Value::Null, |number| number.to_string().into()),
-            Value::Array(items) => items.into_iter().map(plain).collect(),
-            Value::Object(fields) => fields.into_iter().map(|(key, value)| (key, plain(value))).collect(),
-            other => other,
-        }
     }
 }
