@@ -205,6 +205,7 @@ impl Server {
             addresses: Addresses::load(options.service_cidr, services.into_iter()),
             store,
             options,
+            webhooks: crate::admit::webhook::Webhooks::default(),
             last_sweep: LastSweep::default(),
             closing: closing.clone(),
         });

@@ -1,5 +1,7 @@
 //! Errors as clients of Kubernetes know them: a `Status` object with a reason, a code and details.
 
+use std::borrow::Cow;
+
 use serde_json::{Map, Value, json};
 
 use crate::{schema::FieldError, types::Resource};
@@ -12,7 +14,7 @@ pub struct Failure {
     /// HTTP status code.
     pub code: u16,
     /// What programs match on, for example `NotFound`; empty where Kubernetes gives none.
-    pub reason: &'static str,
+    pub reason: Cow<'static, str>,
     /// What people read.
     pub message: String,
     /// What it is about.
@@ -54,7 +56,7 @@ fn qualified(group: &str, name: &str) -> String {
 
 impl Failure {
     fn new(code: u16, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: None }
+        Self { code, reason: Cow::Borrowed(reason), message: message.into(), details: None }
     }
 
     fn about(mut self, resource: &Resource, name: &str) -> Self {
@@ -289,7 +291,7 @@ impl Failure {
         });
         if let Some(map) = status.as_object_mut() {
             if !self.reason.is_empty() {
-                map.insert("reason".into(), self.reason.into());
+                map.insert("reason".into(), self.reason.as_ref().into());
             }
             if let Some(details) = &self.details {
                 map.insert("details".into(), details.to_value());

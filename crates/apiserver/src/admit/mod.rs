@@ -9,6 +9,7 @@ pub(crate) mod prepare;
 mod quantity;
 pub(crate) mod strategy;
 mod validate;
+pub(crate) mod webhook;
 
 use serde_json::Value;
 

@@ -9,7 +9,7 @@ use super::{
     meta::{Meta, time_text},
 };
 use crate::{
-    admit::{self, Body, strategy::strategy},
+    admit::{self, Body, strategy::strategy, webhook::Verb},
     apply::{self, Writer},
     status::Failure,
     store::Operation,
@@ -53,6 +53,10 @@ impl Engine {
         if &*resource.storage.name == "events" {
             self.expire_events().await;
         }
+        self.introduce(call, &mut object, ownership);
+        let mut attributes = call.attributes(Verb::Create, "");
+        attributes.name = object.name().to_owned();
+        self.mutate(call, &attributes, Some(&mut object), None).await?;
         let generated = object.name().is_empty() && !object.meta_text("generateName").is_empty();
         for attempt in 0.. {
             let mut object = object.clone();
@@ -60,7 +64,9 @@ impl Engine {
                 let prefix: String = object.meta_text("generateName").chars().take(GENERATED).collect();
                 object.meta_set("name", Some(format!("{prefix}{}", suffix()).into()));
             }
-            let reserved = self.prepare_new(call, &mut object, ownership)?;
+            let reserved = self.complete(call, &mut object)?;
+            attributes.name = object.name().to_owned();
+            self.validate(call, &attributes, Some(&object), None).await?;
             match self.commit(call, Operation::Create, &object).await {
                 Ok(answer) => {
                     reserved.keep(call.dry_run);
@@ -73,27 +79,35 @@ impl Engine {
         Err(Failure::already_exists(resource, object.name()))
     }
 
-    /// Fills in, defaults and checks a new object.
-    fn prepare_new<'e>(
+    /// Makes a new object what webhooks see: without what the server alone says, defaulted, owned.
+    fn introduce(&self, call: &Call<'_>, object: &mut Value, ownership: Ownership) {
+        for field in [
+            "deletionTimestamp",
+            "deletionGracePeriodSeconds",
+            "selfLink",
+            "generation",
+            "uid",
+            "creationTimestamp",
+        ] {
+            object.meta_set(field, None);
+        }
+        admit::defaults::apply(call.resource, object);
+        if ownership == Ownership::Track {
+            self.track(call, "", None, object);
+        }
+    }
+
+    /// Fills in what the server says of a new object, and checks it.
+    fn complete<'e>(
         &'e self,
         call: &Call<'_>,
         object: &mut Value,
-        ownership: Ownership,
     ) -> Result<admit::addresses::Reserved<'e>, Failure> {
-        let resource = call.resource;
-        let strategy = strategy(resource);
         let now = (self.options.clock)();
-        for field in ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"] {
-            object.meta_set(field, None);
-        }
         object.meta_set("uid", Some(uuid::Uuid::new_v4().to_string().into()));
         object.meta_set("creationTimestamp", Some(time_text(now).into()));
-        if strategy.generation {
+        if strategy(call.resource).generation {
             object.meta_set("generation", Some(1.into()));
-        }
-        admit::defaults::apply(resource, object);
-        if ownership == Ownership::Track {
-            self.track(call, "", None, object);
         }
         admit::prepare::create(self, call, object)?;
         let reserved = self.addresses.assign(call, object, None)?;

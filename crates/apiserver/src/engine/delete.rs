@@ -1,7 +1,7 @@
 //! `DELETE`: grace periods, finalizers, propagation, preconditions.
 
 use jiff::{SignedDuration, Timestamp};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{
     Answer, Call, DryRun, Engine, Outcome,
@@ -114,6 +114,28 @@ impl DeleteOptions {
         Ok(self)
     }
 
+    /// What webhooks are told of it.
+    fn to_value(&self) -> Value {
+        let mut value = json!({});
+        if let Some(grace) = self.grace {
+            value["gracePeriodSeconds"] = grace.into();
+        }
+        if let Some(propagation) = self.propagation {
+            value["propagationPolicy"] = match propagation {
+                Propagation::Background => "Background",
+                Propagation::Foreground => "Foreground",
+                Propagation::Orphan => "Orphan",
+            }
+            .into();
+        }
+        for (field, text) in [("uid", &self.uid), ("resourceVersion", &self.resource_version)] {
+            if let Some(text) = text {
+                value["preconditions"][field] = text.as_str().into();
+            }
+        }
+        value
+    }
+
     fn check(&self, resource: &Resource, object: &Value) -> Result<(), Failure> {
         for (what, wanted, found, guess) in [
             ("UID", &self.uid, object.uid(), "deleted and then recreated"),
@@ -181,6 +203,7 @@ impl Engine {
             let stored = self.store.get(key).ok_or_else(|| Failure::not_found(resource, name))?;
             let live = view::value(&self.served.load(), resource, &stored);
             options.check(resource, &live)?;
+            self.admit_deletion(call, options.to_value(), &live).await?;
             let expected = stored.revision;
             let written = match step(resource, &live, options, (self.options.clock)()) {
                 Step::Nothing => return Ok(Outcome::stored(200, stored)),

@@ -2,15 +2,16 @@
 //!
 //! ```text
 //!   create ┐
-//!   update ┼─ admit (decode, default, prepare, validate) ─ commit ─ the store
+//!   update ┼─ admit (decode, default, webhooks, prepare, validate, webhooks) ─ commit ─ the store
 //!   patch  ┘
 //!   delete ── finalizers, grace periods, propagation ───── commit ─ the store
 //!   get, list ────────────────────────────── views over ── the store
 //! ```
 
+mod admission;
 mod call;
 mod commit;
-mod convert;
+pub(crate) mod convert;
 mod create;
 mod delete;
 mod expire;
@@ -38,7 +39,11 @@ pub(crate) use pods::log_target;
 pub(crate) use update::Side;
 
 use crate::{
-    admit::addresses::Addresses, definitions::Served, object::Stored, server::Options, store::Store,
+    admit::{addresses::Addresses, webhook::Webhooks},
+    definitions::Served,
+    object::Stored,
+    server::Options,
+    store::Store,
     types::Resource,
 };
 
@@ -50,6 +55,8 @@ pub(crate) struct Engine {
     pub(crate) options: Options,
     /// Addresses and node ports of Services.
     pub(crate) addresses: Addresses,
+    /// Webhooks that are asked about writes.
+    pub(crate) webhooks: Webhooks,
     /// When old events were last looked for.
     pub(crate) last_sweep: LastSweep,
     /// Ends what runs beside requests.

@@ -6,7 +6,7 @@ use super::{
     Call, Engine, Outcome, api_version,
     create::Ownership,
     meta::Meta,
-    update::{Side, Unconditional, Wanted},
+    update::{Shown, Side, Unconditional, Wanted},
 };
 use crate::{
     admit::{self, Body},
@@ -129,7 +129,7 @@ impl Engine {
     ) -> Result<Outcome, Failure> {
         let Patch::Apply { intent, force } = patch else {
             return self
-                .change(call, side, Unconditional::Fine, |live| {
+                .change(call, side, Unconditional::Fine, Shown::Object, |live| {
                     let object = patch.to(live, &call.resource.schema)?;
                     let mut object = admit::decode::object(call, Body::patched(object))?;
                     unchanged_identity(call, &mut object)?;
@@ -156,7 +156,7 @@ impl Engine {
                 other => return other,
             }
         }
-        self.change(call, side, Unconditional::Fine, |live| {
+        self.change(call, side, Unconditional::Fine, Shown::Object, |live| {
             Ok(Wanted { object: applied(Some(live))?, ownership: Ownership::Applied })
         })
         .await

@@ -6,10 +6,11 @@ use super::{
     Call, DeleteOptions, Engine, Outcome,
     create::Ownership,
     meta::{Meta, object_mut, time_text},
-    update::{Side, Unconditional, Wanted},
+    update::{Shown, Side, Unconditional, Wanted},
     view,
 };
 use crate::{
+    admit::webhook::Kind,
     object::Key,
     schema::FieldError,
     status::{self, Failure},
@@ -18,6 +19,7 @@ use crate::{
 impl Engine {
     /// `POST pods/<name>/binding`, and `POST bindings`: gives a pod to a node.
     pub(crate) async fn bind(&self, call: &Call<'_>, binding: &Value) -> Result<Outcome, Failure> {
+        let binding = &self.admit_sent(call, "binding", Kind::new("", "v1", "Binding"), binding).await?;
         let target = &binding["target"];
         let node = target["name"].as_str().unwrap_or_default();
         if node.is_empty() || !matches!(target["kind"].as_str(), None | Some("" | "Node")) {
@@ -29,7 +31,7 @@ impl Engine {
             return Err(Failure::invalid("", "Binding", call.name, &[error]));
         }
         let now = time_text((self.options.clock)());
-        self.change(call, Side::Other("binding"), Unconditional::Fine, |live| {
+        self.change(call, Side::Other("binding"), Unconditional::Fine, Shown::Nothing, |live| {
             if !binding.uid().is_empty() && binding.uid() != live.uid() {
                 let why = format!(
                     "Precondition failed: UID in precondition: {}, UID in object meta: {}",
@@ -61,6 +63,8 @@ impl Engine {
 
     /// `POST pods/<name>/eviction`: deletes the pod as its disruption budget allows.
     pub(crate) async fn evict(&self, call: &Call<'_>, eviction: &Value) -> Result<Outcome, Failure> {
+        let kind = Kind::new("policy", "v1", "Eviction");
+        let eviction = &self.admit_sent(call, "eviction", kind, eviction).await?;
         let body = eviction.get("deleteOptions").filter(|options| !options.is_null());
         let options = DeleteOptions::parse(body, call.query)?;
         let stored = self.stored(call.resource, call.object_namespace(), call.name)?;

@@ -7,7 +7,7 @@ use super::{
     create::Ownership,
     meta::Meta,
     patch::{Patch, apply_failure, failure_of},
-    update::{Side, Unconditional, Wanted},
+    update::{Shown, Side, Unconditional, Wanted},
     view,
 };
 use crate::{
@@ -71,7 +71,6 @@ impl Engine {
         mut wanted: impl FnMut(&Value, &Writer<'_>) -> Result<Value, Failure> + Send,
     ) -> Result<Outcome, Failure> {
         let resource = call.resource;
-        let path = parse(&paths.spec_replicas)?;
         let reset = FieldSet::default();
         let writer = Writer {
             manager: &call.manager,
@@ -82,15 +81,13 @@ impl Engine {
             reset: &reset,
         };
         let outcome = self
-            .change(call, Side::Other("scale"), Unconditional::Fine, |live| {
+            .change(call, Side::Other("scale"), Unconditional::Fine, Shown::Scale(paths), |live| {
                 let mut before = scale_of(resource, paths, live);
                 let owners = apply::scale::to_scale(live.meta_get("managedFields"), &paths.spec_replicas);
                 before.meta_set("managedFields", owners.map_err(Failure::internal)?);
                 let scale = wanted(&before, &writer)?;
                 let mut object = live.clone();
-                if !path.set(&mut object, replicas_of(&scale)?.into()) {
-                    return Err(Failure::internal(format!("cannot write {}", paths.spec_replicas)));
-                }
+                write(paths, &scale, &mut object)?;
                 object.meta_set("resourceVersion", scale.meta_get("resourceVersion").cloned());
                 if !scale.uid().is_empty() {
                     object.meta_set("uid", Some(scale.uid().into()));
@@ -108,6 +105,14 @@ impl Engine {
         let object = self.value_of(resource, outcome.answer);
         Ok(Outcome::plain(outcome.code, scale_of(resource, paths, &object)))
     }
+}
+
+/// Writes the replicas of a scale into the object that it is a view of.
+pub(super) fn write(paths: &ScalePaths, scale: &Value, object: &mut Value) -> Result<(), Failure> {
+    if parse(&paths.spec_replicas)?.set(object, replicas_of(scale)?.into()) {
+        return Ok(());
+    }
+    Err(Failure::internal(format!("cannot write {}", paths.spec_replicas)))
 }
 
 /// A scale with its owners after a write that is not an apply.
@@ -130,7 +135,7 @@ fn at<'a>(path: &str, object: &'a Value) -> Option<&'a Value> {
 }
 
 /// The scale of an object.
-fn scale_of(resource: &Resource, paths: &ScalePaths, object: &Value) -> Value {
+pub(super) fn scale_of(resource: &Resource, paths: &ScalePaths, object: &Value) -> Value {
     let mut metadata = json!({});
     for field in ["name", "namespace", "uid", "resourceVersion", "creationTimestamp"] {
         if let Some(value) = object.meta_get(field) {

@@ -9,16 +9,21 @@ use super::{
     commit::Refused,
     create::{Ownership, place},
     meta::Meta,
+    scale::scale_of,
     view,
 };
 use crate::{
-    admit::{self, Body, strategy::strategy},
+    admit::{
+        self, Body,
+        strategy::strategy,
+        webhook::{Kind, Verb},
+    },
     apply,
     object::Stored,
     schema::FieldError,
     status::Failure,
     store::Operation,
-    types::Origin,
+    types::{Origin, ScalePaths},
 };
 
 /// How often a change is made again from fresh when somebody wrote in between.
@@ -61,6 +66,17 @@ pub(super) struct Wanted {
     pub(super) ownership: Ownership,
 }
 
+/// What of a change webhooks are shown.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Shown<'a> {
+    /// The object itself.
+    Object,
+    /// Its scale.
+    Scale(&'a ScalePaths),
+    /// Nothing: they were asked already.
+    Nothing,
+}
+
 /// Whether a write may come without a resourceVersion.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Unconditional {
@@ -87,7 +103,7 @@ impl Engine {
             object.meta_set("uid", None);
             return self.create_object(call, object, Ownership::Track).await;
         }
-        self.change(call, side, Unconditional::AsTheResourceSays, |_| {
+        self.change(call, side, Unconditional::AsTheResourceSays, Shown::Object, |_| {
             Ok(Wanted { object: object.clone(), ownership: Ownership::Track })
         })
         .await
@@ -99,6 +115,7 @@ impl Engine {
         call: &Call<'_>,
         side: Side<'_>,
         unconditional: Unconditional,
+        shown: Shown<'_>,
         mut wanted: impl FnMut(&Value) -> Result<Wanted, Failure> + Send,
     ) -> Result<Outcome, Failure> {
         let resource = call.resource;
@@ -108,7 +125,10 @@ impl Engine {
             let Wanted { object, ownership } = wanted(&live)?;
             let insists = check_preconditions(call, unconditional, &object, &live)?;
             let mut object = object;
-            let reserved = self.prepare_changed(call, side, &mut object, &live, ownership)?;
+            self.adopt(call, side, &mut object, &live, ownership);
+            self.mutate_changed(call, side, shown, &mut object, &live).await?;
+            let reserved = self.prepare_changed(call, side, &mut object, &live)?;
+            self.validate_changed(call, side, shown, &object, &live).await?;
             if object == live {
                 return Ok(Outcome::stored(200, stored));
             }
@@ -124,16 +144,53 @@ impl Engine {
         Err(Failure::modified(resource, call.name))
     }
 
-    /// Fills in, defaults and checks a changed object.
-    fn prepare_changed<'e>(
-        &'e self,
+    /// Lets webhooks change what is about to be written.
+    async fn mutate_changed(
+        &self,
         call: &Call<'_>,
         side: Side<'_>,
+        shown: Shown<'_>,
         object: &mut Value,
         live: &Value,
-        ownership: Ownership,
-    ) -> Result<admit::addresses::Reserved<'e>, Failure> {
-        let resource = call.resource;
+    ) -> Result<(), Failure> {
+        let mut attributes = call.attributes(Verb::Update, side.name());
+        match shown {
+            Shown::Nothing => Ok(()),
+            Shown::Object => self.mutate(call, &attributes, Some(object), Some(live)).await,
+            Shown::Scale(paths) => {
+                attributes.kind = scale_kind();
+                let (mut scale, old) =
+                    (scale_of(call.resource, paths, object), scale_of(call.resource, paths, live));
+                self.mutate(call, &attributes, Some(&mut scale), Some(&old)).await?;
+                super::scale::write(paths, &scale, object)
+            }
+        }
+    }
+
+    /// Asks webhooks about what is about to be written.
+    async fn validate_changed(
+        &self,
+        call: &Call<'_>,
+        side: Side<'_>,
+        shown: Shown<'_>,
+        object: &Value,
+        live: &Value,
+    ) -> Result<(), Failure> {
+        let mut attributes = call.attributes(Verb::Update, side.name());
+        match shown {
+            Shown::Nothing => Ok(()),
+            Shown::Object => self.validate(call, &attributes, Some(object), Some(live)).await,
+            Shown::Scale(paths) => {
+                attributes.kind = scale_kind();
+                let (scale, old) =
+                    (scale_of(call.resource, paths, object), scale_of(call.resource, paths, live));
+                self.validate(call, &attributes, Some(&scale), Some(&old)).await
+            }
+        }
+    }
+
+    /// Makes a changed object what webhooks see: of the live one's identity, defaulted, owned.
+    fn adopt(&self, call: &Call<'_>, side: Side<'_>, object: &mut Value, live: &Value, ownership: Ownership) {
         for field in ["uid", "creationTimestamp", "generation", "selfLink", "resourceVersion"] {
             object.meta_set(field, live.meta_get(field).cloned());
         }
@@ -143,10 +200,21 @@ impl Engine {
                 object.meta_set(field, live.meta_get(field).cloned());
             }
         }
-        admit::defaults::apply(resource, object);
+        admit::defaults::apply(call.resource, object);
         if ownership == Ownership::Track {
             self.track(call, side.name(), Some(live), object);
         }
+    }
+
+    /// Fills in what the server says of a changed object, and checks it.
+    fn prepare_changed<'e>(
+        &'e self,
+        call: &Call<'_>,
+        side: Side<'_>,
+        object: &mut Value,
+        live: &Value,
+    ) -> Result<admit::addresses::Reserved<'e>, Failure> {
+        let resource = call.resource;
         keep_other_side(resource, side, object, live);
         admit::prepare::update(call, side, object, live);
         let reserved = self.addresses.assign(call, object, Some(live))?;
@@ -175,6 +243,10 @@ impl Engine {
         }
         self.commit(call, Operation::Update { expected }, object).await
     }
+}
+
+fn scale_kind() -> Kind {
+    Kind::new("autoscaling", "v1", "Scale")
 }
 
 /// Whether the object is what the client thinks it is. Answers whether it named a version.

@@ -5,6 +5,7 @@ mod data;
 mod pod;
 mod rbac;
 mod service;
+mod webhooks;
 mod workload;
 
 use serde_json::Value;
@@ -52,6 +53,10 @@ pub(crate) fn validate(
             service::endpoint_slice(object, live, options.loopback_endpoints, &mut errors);
         }
         ("coordination.k8s.io", "leases") => data::lease(object, &mut errors),
+        (
+            "admissionregistration.k8s.io",
+            "mutatingwebhookconfigurations" | "validatingwebhookconfigurations",
+        ) => webhooks::configuration(object, &mut errors),
         ("rbac.authorization.k8s.io", plural) => rbac::rbac(plural, object, live, &mut errors),
         ("apiextensions.k8s.io", "customresourcedefinitions") => {
             errors.extend(match live {
