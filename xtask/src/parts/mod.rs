@@ -32,7 +32,9 @@ mod part;
 mod postgres;
 mod process;
 mod python;
+mod schemathesis;
 mod unavailable;
+mod venv;
 
 pub use cache::Cache;
 pub use folder::Folder;
@@ -43,4 +45,5 @@ pub use part::{Part, Progress};
 pub use postgres::{Postgres, postgres};
 pub use process::{Process, ProcessError, free_port, wait_until};
 pub use python::{Python, python};
+pub use schemathesis::{Schemathesis, schemathesis};
 pub use unavailable::{Unavailable, or_skip, skip};

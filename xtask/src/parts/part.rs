@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 
-use super::{Cache, Unavailable, kubectl, kubernetes, nginx, postgres, python};
+use super::{Cache, Unavailable, kubectl, kubernetes, nginx, postgres, python, schemathesis};
 
 /// Told what is going on during long work.
 pub type Progress<'a> = dyn FnMut(&str) + 'a;
@@ -20,11 +20,14 @@ pub enum Part {
     Nginx,
     /// A Python that has the Kubernetes client.
     Python,
+    /// A program that holds an HTTP API against its description.
+    Schemathesis,
 }
 
 impl Part {
     /// All of them, cheap ones first so that a failure of a long build comes last.
-    pub const ALL: [Self; 5] = [Self::Kubectl, Self::Postgres, Self::Nginx, Self::Python, Self::Kubernetes];
+    pub const ALL: [Self; 6] =
+        [Self::Kubectl, Self::Postgres, Self::Nginx, Self::Python, Self::Schemathesis, Self::Kubernetes];
 
     /// Its name on the command line and in messages.
     pub fn name(self) -> &'static str {
@@ -34,6 +37,7 @@ impl Part {
             Self::Postgres => postgres::NAME,
             Self::Nginx => nginx::NAME,
             Self::Python => python::NAME,
+            Self::Schemathesis => schemathesis::NAME,
         }
     }
 
@@ -67,6 +71,7 @@ impl Part {
             }
             Self::Python => python::find(&cache)
                 .map(|found| format!("{} with kubernetes {}", found.path.display(), found.client)),
+            Self::Schemathesis => schemathesis::find(&cache).map(|found| found.version),
         }
     }
 
@@ -83,6 +88,7 @@ impl Part {
             Self::Postgres => postgres::install(&cache, progress),
             Self::Nginx => nginx::install(&cache, progress),
             Self::Python => python::install(&cache, progress),
+            Self::Schemathesis => schemathesis::install(&cache, progress),
         }
     }
 }

@@ -3,10 +3,8 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use anyhow::{Context, bail};
-
-use super::process::{find_program, is_executable, output};
-use super::{Cache, Progress, Unavailable};
+use super::process::{is_executable, output};
+use super::{Cache, Progress, Unavailable, venv};
 
 /// The part's name.
 pub(crate) const NAME: &str = "python";
@@ -47,26 +45,11 @@ pub(crate) fn install(cache: &Cache, progress: &mut Progress<'_>) -> anyhow::Res
     if find(cache).is_ok() {
         return Ok(());
     }
-    let Some(python) = find_program("python3") else {
-        bail!("there is no python3 in PATH");
-    };
-    let folder = cache.of(NAME);
-    progress("making a virtual environment");
-    let step =
-        |command: &mut Command, what: &'static str| output(command).map_err(anyhow::Error::msg).context(what);
-    step(
-        Command::new(python).args(["-m", "venv", "--clear"]).arg(&folder),
-        "making a virtual environment; Debian has it in the package python3-venv",
-    )?;
-    progress(&format!("installing {} from PyPI", PACKAGES.join(" and ")));
-    step(
-        Command::new(interpreter(cache)).args(["-m", "pip", "install", "--quiet"]).args(PACKAGES),
-        "installing from PyPI; is it reachable?",
-    )?;
+    venv::install(cache, NAME, &PACKAGES, progress)?;
     find(cache)?;
     Ok(())
 }
 
 fn interpreter(cache: &Cache) -> PathBuf {
-    cache.of(NAME).join("bin/python3")
+    venv::programs(cache, NAME).join("python3")
 }
