@@ -137,9 +137,16 @@ async fn three_sandboxes_all_listen_on_port_80_and_reach_each_other() {
     for uid in ["one", "two", "three"] {
         let plan = plan(folder.path(), uid, PodNetwork::Own);
         let mut pod = runtime.create(&plan).await.expect("created");
+        // Where the checkout may be (below /tmp, say) a container has a folder of its own.
+        let helper = Mount {
+            source: helper_program(),
+            target: PathBuf::from("/dev/helper"),
+            access: Access::ReadOnly,
+        };
         let program = Program {
-            argv: vec![helper_program().display().to_string(), "serve-echo".into()],
+            argv: vec!["/dev/helper".into(), "serve-echo".into()],
             env: vec![("POD_NAME".into(), uid.into())],
+            place: Place::Own(vec![helper]),
             ..shell("")
         };
         start(&mut pod, &program).await;
