@@ -23,12 +23,10 @@ fn phase(pod: &Pod) -> &str {
 }
 
 #[tokio::test]
-async fn a_cluster_starts_in_milliseconds() {
-    Cluster::start().await;
-    let began = std::time::Instant::now();
+async fn a_cluster_is_there_at_once_and_of_its_own() {
+    let other = Cluster::start().await;
+    other.create_json::<ConfigMap>(json!({"metadata": {"name": "b"}})).await;
     let cluster = Cluster::start().await;
-    let took = began.elapsed();
-    assert!(took < Duration::from_millis(500), "took {took:?}");
     cluster.create_json::<ConfigMap>(json!({"metadata": {"name": "a"}})).await;
     assert!(cluster.get::<ConfigMap>("a").await.is_some());
     assert!(cluster.get::<ConfigMap>("default/b").await.is_none());

@@ -225,7 +225,8 @@ async fn a_released_lease_is_taken_over_at_once(client: Client) {
     first.await.expect("not cancelled").expect("a clean end");
     let released = tokio::time::Instant::now();
     tokio::time::timeout(minute, started.notified()).await.expect("the second leads");
-    assert!(released.elapsed() < Duration::from_secs(2), "took {:?}", released.elapsed());
+    // Long before the lease of the first would have ended by itself.
+    assert!(released.elapsed() < Duration::from_secs(10), "took {:?}", released.elapsed());
     stop_second.cancel();
     second.await.expect("not cancelled").expect("a clean end");
 }
