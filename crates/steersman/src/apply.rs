@@ -5,6 +5,9 @@
 //! again would change nothing. The managed fields describe lists by their keys, so they are
 //! all the schema this comparison needs.
 
+use std::collections::BTreeMap;
+
+use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
 use crate::cache::Header;
@@ -53,36 +56,67 @@ pub(crate) fn is_settled(declared: &Value, live: &Header, manager: &str, subreso
     let Some((version, fields)) = entry(live, manager, subresource) else {
         return false;
     };
-    let Ok(live) = serde_json::from_slice::<Value>(live.json()) else {
-        return false;
-    };
     if declared.get("apiVersion").and_then(Value::as_str) != Some(version.as_str()) {
         return false;
     }
-    let (Value::Object(declared), Value::Object(live), Value::Object(fields)) = (declared, &live, &fields)
+    let (Value::Object(declared), Some(live), Value::Object(fields)) =
+        (declared, members(live.json()), &fields)
     else {
         return false;
     };
+    // The identity of an object is never among the managed fields.
     let identity =
         |path: &[&str]| matches!(path, ["apiVersion" | "kind"] | ["metadata", "name" | "namespace" | "uid"]);
-    // The identity of an object is never among the managed fields.
-    let mut rest: Map<String, Value> = Map::new();
-    for (name, value) in declared {
-        if identity(&[name]) {
-            continue;
-        }
-        let mut value = value.clone();
+    let mut named = fields.keys().filter(|name| name.as_str() != ".").count();
+    for (name, value) in declared.iter().filter(|(name, _)| !identity(&[name])) {
+        let mut rest = None;
         if name == "metadata"
-            && let Some(meta) = value.as_object_mut()
+            && let Some(meta) = value.as_object()
         {
+            let mut meta = meta.clone();
             meta.retain(|field, _| !identity(&["metadata", field]));
             if meta.is_empty() {
                 continue;
             }
+            rest = Some(Value::Object(meta));
         }
-        rest.insert(name.clone(), value);
+        let (Some(live), Some(Value::Object(fields))) =
+            (live.get(name.as_str()), fields.get(&format!("f:{name}")))
+        else {
+            return false;
+        };
+        if !same_part(rest.as_ref().unwrap_or(value), live, fields) {
+            return false;
+        }
+        named = named.saturating_sub(1);
     }
-    same_fields(&rest, live, fields)
+    named == 0
+}
+
+/// The members of a JSON object, each as it is written.
+fn members(json: &[u8]) -> Option<BTreeMap<String, &RawValue>> {
+    serde_json::from_slice(json).ok()
+}
+
+/// Like [`same`] for a part of the live object that is not decoded yet. A large one is decoded
+/// member by member, and no further than to the first difference.
+fn same_part(declared: &Value, live: &RawValue, fields: &Map<String, Value>) -> bool {
+    if let Value::Object(declared) = declared
+        && fields.keys().any(|name| name != ".")
+        && let Some(live) = members(live.get().as_bytes())
+    {
+        let named = fields.keys().filter(|name| name.as_str() != ".").count();
+        return named == declared.len()
+            && declared.iter().all(|(name, value)| {
+                match (live.get(name.as_str()), fields.get(&format!("f:{name}"))) {
+                    (Some(live), Some(Value::Object(fields))) => {
+                        serde_json::from_str(live.get()).is_ok_and(|live: Value| same(value, &live, fields))
+                    }
+                    _ => false,
+                }
+            });
+    }
+    serde_json::from_str(live.get()).is_ok_and(|live: Value| same(declared, &live, fields))
 }
 
 /// The fields that a manager applied, and the version in which it did.

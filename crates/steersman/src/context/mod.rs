@@ -68,6 +68,20 @@ impl Context {
         Self { shared, key, reasons, failures, subject, declared: Mutex::default(), misuse: Mutex::default() }
     }
 
+    /// A context for work that the reconciler gives to another task and waits for, such as a large
+    /// status that is written while it goes on. [`Context::prune`] knows nothing of what is
+    /// declared there.
+    #[must_use]
+    pub fn fork(&self) -> Self {
+        Self::new(
+            Arc::clone(&self.shared),
+            self.key.clone(),
+            self.reasons.clone(),
+            self.failures,
+            self.subject.clone(),
+        )
+    }
+
     // === about this reconcile ===
 
     /// The key that is being reconciled.
