@@ -22,6 +22,7 @@ pub mod types;
 use steersman::Manager;
 
 pub use self::metrics::Metrics;
+pub use self::reconcile::Limits;
 pub use self::types::{Observatory, ObservatorySpec, ObservatoryStatus, Phase, TaskSpec, crd};
 
 /// The operator's name.
@@ -33,6 +34,12 @@ pub const LEASE: &str = "observatory-operator.seventh-horizon.io";
 /// Adds the controllers of Observatories to a manager.
 #[must_use]
 pub fn controllers(manager: Manager) -> Manager {
+    limited_controllers(manager, Limits::default())
+}
+
+/// The same, with limits that hold over all workflows.
+#[must_use]
+pub fn limited_controllers(manager: Manager, limits: Limits) -> Manager {
     let metrics = Metrics::new(&manager.metrics());
-    manager.controller(reconcile::controller(metrics)).controller(schedule::controller())
+    manager.controller(reconcile::controller(metrics, limits)).controller(schedule::controller())
 }

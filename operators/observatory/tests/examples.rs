@@ -227,8 +227,9 @@ async fn commands_stop_retry_and_explain() {
             found.status.as_ref().is_some_and(|status| status.phase() == Phase::Succeeded)
         })
         .await;
-    let pods = cli::pods_of(&client, "default", "diamond", Some("a")).await.expect("pods");
-    assert!(!pods.is_empty());
+    let unknown =
+        cli::logs(&client, "default", "diamond", Some("x"), &Default::default(), |_, _, _| {}).await;
+    assert!(unknown.expect_err("no such task").to_string().contains("has no task \"x\""));
     let missing = cli::get(&client, "default", "nothing").await.expect_err("it is not there");
     assert_eq!(missing.to_string(), "there is no workflow default/nothing; see `steer workflow list`");
 }

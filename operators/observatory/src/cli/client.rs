@@ -3,14 +3,12 @@
 use std::ops::ControlFlow;
 use std::time::Duration;
 
-use futures::{AsyncBufReadExt, StreamExt, TryStreamExt};
-use k8s_openapi::api::core::v1::Pod;
-use kube::api::{ListParams, LogParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use futures::{StreamExt, TryStreamExt};
+use kube::api::{ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 
 use super::lint::{Finding, lint};
-use crate::run::names;
 use crate::types::{GROUP, Observatory, Phase, RerunMode, Shutdown};
 
 /// How long to wait before a watch that ended is begun again.
@@ -114,9 +112,16 @@ pub async fn list(client: &Client, namespace: Option<&str>) -> Result<Vec<Observ
 /// When there is none of that name.
 pub async fn get(client: &Client, namespace: &str, name: &str) -> Result<Observatory, ClientError> {
     let api: Api<Observatory> = Api::namespaced(client.clone(), namespace);
-    api.get_opt(name)
-        .await?
-        .ok_or_else(|| ClientError::NotFound { namespace: namespace.to_owned(), name: name.to_owned() })
+    let found = api.get_opt(name).await?.map(whole);
+    found.ok_or_else(|| ClientError::NotFound { namespace: namespace.to_owned(), name: name.to_owned() })
+}
+
+/// A workflow with all of its tasks, also where the status was too large for them.
+fn whole(mut workflow: Observatory) -> Observatory {
+    if let Some(status) = &mut workflow.status {
+        status.unpack();
+    }
+    workflow
 }
 
 /// Calls `see` with every state of a workflow until it breaks.
@@ -141,7 +146,7 @@ pub async fn watch(
         // A watch ends from time to time; then it is looked again.
         while let Ok(Some(event)) = events.try_next().await {
             match event {
-                WatchEvent::Added(found) | WatchEvent::Modified(found) => workflow = found,
+                WatchEvent::Added(found) | WatchEvent::Modified(found) => workflow = whole(found),
                 WatchEvent::Deleted(_) => {
                     return Err(ClientError::Refused(format!("workflow {namespace}/{name} was deleted")));
                 }
@@ -156,6 +161,14 @@ pub async fn watch(
     }
 }
 
+/// Whether a workflow has ended and no rerun is asked for that has not begun.
+pub fn is_over(workflow: &Observatory) -> bool {
+    let status = workflow.status.as_ref();
+    let begun = status.and_then(|status| status.rerun_id.as_ref());
+    let asked = workflow.spec.rerun.as_ref().map(|rerun| &rerun.id);
+    status.is_some_and(|status| status.phase().is_over()) && (asked.is_none() || asked == begun)
+}
+
 /// Waits for the end of a workflow.
 ///
 /// # Errors
@@ -163,71 +176,11 @@ pub async fn watch(
 pub async fn wait(client: &Client, namespace: &str, name: &str) -> Result<Observatory, ClientError> {
     let mut last = None;
     watch(client, namespace, name, |workflow| {
-        let over = workflow.status.as_ref().is_some_and(|status| status.phase().is_over());
         last = Some(workflow.clone());
-        if over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if is_over(workflow) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })
     .await?;
     last.ok_or_else(|| ClientError::NotFound { namespace: namespace.to_owned(), name: name.to_owned() })
-}
-
-/// The pods of a workflow, or of one of its tasks, in the order of tasks and attempts.
-///
-/// # Errors
-/// When the workflow or the task is not there.
-pub async fn pods_of(
-    client: &Client,
-    namespace: &str,
-    name: &str,
-    task: Option<&str>,
-) -> Result<Vec<Pod>, ClientError> {
-    let workflow = get(client, namespace, name).await?;
-    let order = |pod: &Pod| {
-        let task = names::task_of(pod)?;
-        let place = workflow.spec.tasks.iter().position(|known| known.name == task)?;
-        Some((place, names::attempt_of(pod)?))
-    };
-    if let Some(task) = task
-        && !workflow.spec.tasks.iter().any(|known| known.name == task)
-    {
-        return Err(ClientError::Refused(format!("workflow {namespace}/{name} has no task {task:?}")));
-    }
-    let selector = format!("{}={}", names::UID, workflow.uid().unwrap_or_default());
-    let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    let mut pods = api.list(&ListParams::default().labels(&selector)).await?.items;
-    pods.retain(|pod| task.is_none_or(|task| names::task_of(pod) == Some(task)));
-    pods.sort_by_key(order);
-    Ok(pods)
-}
-
-/// Gives the lines of the logs of a workflow's pods, or of those of one task, with the task and
-/// attempt they belong to. With `follow`, waits for further lines until the pods end.
-///
-/// # Errors
-/// When the workflow or the task is not there, or a log cannot be had.
-pub async fn logs(
-    client: &Client,
-    namespace: &str,
-    name: &str,
-    task: Option<&str>,
-    params: &LogParams,
-    mut line: impl FnMut(&str, i32, &str),
-) -> Result<(), ClientError> {
-    let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
-    let params = LogParams { container: Some(names::CONTAINER.to_owned()), ..params.clone() };
-    for pod in pods_of(client, namespace, name, task).await? {
-        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-        if phase == Some("Pending") {
-            continue;
-        }
-        let (task, attempt) =
-            (names::task_of(&pod).unwrap_or_default(), names::attempt_of(&pod).unwrap_or(0));
-        let mut lines = api.log_stream(&pod.name_any(), &params).await?.lines();
-        while let Some(text) = lines.try_next().await.map_err(kube::Error::ReadEvents)? {
-            line(task, attempt, &text);
-        }
-    }
-    Ok(())
 }
 
 /// Ends a workflow early.

@@ -146,6 +146,13 @@ fn pending<'a>(
             workflow.spec.concurrency()
         );
     }
+    if status.reason.as_deref() == Some("Limited") {
+        let why = status.message.as_deref().unwrap_or("all places are taken");
+        let _ = writeln!(
+            out,
+            "It waits for a place: {why}. Workflows of higher spec.priority go first, then those that wait longer."
+        );
+    }
     if status.phase.is_none() {
         out.push_str("No operator has looked at the workflow yet; is the Observatory operator running?\n");
     }

@@ -118,6 +118,9 @@ fn compare(tree: &Tree, value: &Value, schema: &Value, path: &str, found: &mut V
             format!("{path} must be one of {}, not {text:?}", words.join(", ")),
         ));
     }
+    if let Some(message) = out_of_range(value, schema, path) {
+        found.push(Finding::at(tree.referenced, message));
+    }
     match (&tree.value, value) {
         (Node::Map(fields), Value::Object(values)) => {
             for field in schema["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
@@ -146,6 +149,20 @@ fn compare(tree: &Tree, value: &Value, schema: &Value, path: &str, found: &mut V
             }
         }
         _ => {}
+    }
+}
+
+/// What to say about a number that is too small or too large.
+fn out_of_range(value: &Value, schema: &Value, path: &str) -> Option<String> {
+    // Of this one the check of the whole workflow says more.
+    if path == "spec.maxConcurrent" {
+        return None;
+    }
+    let number = value.as_f64()?;
+    match (schema["minimum"].as_f64(), schema["maximum"].as_f64()) {
+        (Some(least), _) if number < least => Some(format!("{path} must be at least {least}, not {value}")),
+        (_, Some(most)) if number > most => Some(format!("{path} must be at most {most}, not {value}")),
+        _ => None,
     }
 }
 

@@ -5,13 +5,13 @@ mod client;
 mod explain;
 mod graph;
 mod lint;
+mod logs;
 mod show;
 mod tree;
 
-pub use self::client::{
-    ClientError, RunOptions, get, list, logs, pods_of, read, retry, run, stop, wait, watch,
-};
+pub use self::client::{ClientError, RunOptions, get, is_over, list, read, retry, run, stop, wait, watch};
 pub use self::explain::{ExplainError, explain};
 pub use self::graph::{mermaid, svg, text};
 pub use self::lint::{Finding, lint};
+pub use self::logs::logs;
 pub use self::show::{details, progress, table, timeline};

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 
 use super::graph::sign;
-use crate::types::{Observatory, ObservatoryStatus, Phase};
+use crate::types::{Observatory, ObservatoryStatus, Phase, TaskStatus};
 
 /// A table of workflows, one line each.
 pub fn table(workflows: &[Observatory], now: Timestamp) -> String {
@@ -100,8 +100,9 @@ pub fn progress(workflow: &Observatory, width: usize) -> String {
     )
 }
 
-/// When each task ran, on a line of so many columns.
-pub fn timeline(workflow: &Observatory, width: usize, now: Timestamp) -> String {
+/// When tasks ran, each on a line of so many columns. Of a workflow with more than so many tasks
+/// those are shown that run, then those that failed, then those that started last.
+pub fn timeline(workflow: &Observatory, width: usize, most: usize, now: Timestamp) -> String {
     let nothing = ObservatoryStatus::default();
     let status = workflow.status.as_ref().unwrap_or(&nothing);
     let Some(start) =
@@ -114,9 +115,10 @@ pub fn timeline(workflow: &Observatory, width: usize, now: Timestamp) -> String 
     let width_seconds = i64::try_from(width).unwrap_or(80).max(1);
     let column =
         |at: Timestamp| usize::try_from(seconds(start, at) * width_seconds / whole).unwrap_or(0).min(width);
-    let widest = status.tasks.iter().map(|task| task.name.chars().count()).max().unwrap_or(0).min(40);
+    let shown = choose(&status.tasks, most);
+    let widest = shown.iter().map(|task| task.name.chars().count()).max().unwrap_or(0).min(40);
     let mut out = String::new();
-    for task in &status.tasks {
+    for task in &shown {
         let name: String = task.name.chars().take(40).collect();
         let bar = match &task.start_time {
             None => String::new(),
@@ -130,7 +132,30 @@ pub fn timeline(workflow: &Observatory, width: usize, now: Timestamp) -> String 
         let _ = writeln!(out, "{} {name:<widest$} │{bar}", sign(Some(task.phase)));
     }
     let _ = writeln!(out, "  {:<widest$} 0s{:>width$}", "", short(whole));
+    if shown.len() < status.tasks.len() {
+        let _ = writeln!(out, "  and {} more tasks", status.tasks.len() - shown.len());
+    }
     out
+}
+
+/// The tasks that are most worth showing, in their order.
+fn choose(tasks: &[TaskStatus], most: usize) -> Vec<&TaskStatus> {
+    let mut chosen: Vec<(usize, &TaskStatus)> = tasks.iter().enumerate().collect();
+    if chosen.len() > most {
+        let rank = |phase: Phase| match phase {
+            Phase::Running => 0,
+            Phase::Failed => 1,
+            Phase::Succeeded => 2,
+            Phase::Pending => 3,
+        };
+        chosen.sort_by_key(|(place, task)| {
+            let start = task.start_time.as_ref().map(|time| time.0);
+            (start.is_none(), rank(task.phase), std::cmp::Reverse(start), *place)
+        });
+        chosen.truncate(most);
+        chosen.sort_by_key(|(place, _)| *place);
+    }
+    chosen.into_iter().map(|(_, task)| task).collect()
 }
 
 fn duration(status: &ObservatoryStatus, now: Timestamp) -> Option<i64> {
@@ -205,7 +230,21 @@ mod tests {
     #[test]
     fn progress_and_timeline_show_what_is_done_and_what_runs() {
         assert_eq!(progress(&sample(), 10), "● █████▒▒▒▒▒ 1/2 Running");
-        assert_eq!(timeline(&sample(), 10, now()), "✔ a │█████\n● b │     █████\n    0s       20s\n");
+        assert_eq!(timeline(&sample(), 10, 9, now()), "✔ a │█████\n● b │     █████\n    0s       20s\n");
+    }
+
+    #[test]
+    fn a_timeline_of_many_tasks_shows_those_that_run_or_failed() {
+        let mut many = sample();
+        let status = many.status.as_mut().expect("a status");
+        let done = status.tasks[0].clone();
+        let named = |number: usize| TaskStatus { name: format!("d{number}"), ..done.clone() };
+        status.tasks.extend((0..100).map(named));
+        status.tasks[50].phase = Phase::Failed;
+        let text = timeline(&many, 10, 3, now());
+        assert!(text.contains("● b") && text.contains("✖ d48"), "{text}");
+        assert!(text.ends_with("  and 99 more tasks\n"), "{text}");
+        assert_eq!(text.lines().count(), 5, "{text}");
     }
 
     #[test]

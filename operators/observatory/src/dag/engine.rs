@@ -110,6 +110,14 @@ impl Engine {
         self.gate == Gate::Open && self.count(State::Running) < self.limit
     }
 
+    /// How many further tasks may run.
+    pub fn room(&self) -> usize {
+        match self.gate {
+            Gate::Open => self.limit.saturating_sub(self.count(State::Running)),
+            Gate::Closed => 0,
+        }
+    }
+
     /// Gives a slot to the task that should start next, if there is one and a slot is free.
     pub fn start_next(&mut self) -> Option<u32> {
         if !self.has_room() {

@@ -49,6 +49,13 @@ impl Inbox {
         vec![workflow]
     }
 
+    /// Has a workflow looked at although no news came for it.
+    pub(super) fn ring(&self, workflow: &Key) {
+        if let Some(mail) = self.lock().get(workflow) {
+            mail.bell.notify_one();
+        }
+    }
+
     /// Empties the box of a workflow.
     pub(super) fn take(&self, workflow: &Key) -> Mail {
         let mut boxes = self.lock();
@@ -85,7 +92,7 @@ impl Letters {
 }
 
 /// The workflow that controls a pod.
-fn workflow_of(pod: &Pod) -> Option<Key> {
+pub(super) fn workflow_of(pod: &Pod) -> Option<Key> {
     let owners = pod.metadata.owner_references.iter().flatten();
     let mut ours = owners.filter(|owner| {
         owner.controller == Some(true)

@@ -8,7 +8,10 @@
 //! Pods are created before anything is reported. Each carries a finalizer that goes once its
 //! end is in the status, so that an end is never forgotten and an attempt never made twice.
 
+mod archive;
+mod drive;
 mod inbox;
+mod places;
 mod record;
 mod settle;
 mod start;
@@ -17,27 +20,25 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use futures::StreamExt;
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use prometheus_client::metrics::gauge::Gauge;
 use steersman::conditions::{self, ConditionStatus, Observation};
-use steersman::{Context, Controller, Error, EventType, Key, Outcome, Predicate, Reconciler};
+use steersman::{Cache, Context, Controller, Error, EventType, Key, Outcome, Predicate, Reconciler};
 use tokio::time::Instant;
 
 use self::inbox::{Inbox, Mail};
-use self::start::{Started, Wish, start};
+pub use self::places::Limits;
+use self::places::Places;
+use self::record::Form;
 use crate::dag::{Problem, check};
-use crate::metrics::{Ended, Metrics};
+use crate::metrics::Metrics;
 use crate::run::observe::{Sight, observe};
 use crate::run::{Run, begin_rerun, names};
 use crate::types::{Observatory, ObservatoryStatus, Phase, TaskStatus};
 
 /// How many pods are created or released at the same time for one workflow.
 const PARALLEL: usize = 16;
-/// How many pods are created before looking at what else has happened.
-const BATCH: usize = 32;
 /// How long one workflow may keep a worker to itself while it has things to do.
 const TURN: Duration = Duration::from_secs(5);
 
@@ -45,6 +46,7 @@ const TURN: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Workflows {
     inbox: Inbox,
+    places: Places,
     slots: Mutex<HashMap<Key, Slot>>,
     metrics: Metrics,
 }
@@ -63,6 +65,10 @@ struct Live {
     written: Instant,
     /// How long that took.
     cost: Duration,
+    /// How much of the status the server takes.
+    form: Form,
+    /// When the oldest news came that may let tasks start.
+    news: Option<Instant>,
     _active: Active,
 }
 
@@ -92,13 +98,21 @@ impl std::fmt::Debug for Slot {
 }
 
 /// The controller that runs workflows.
-pub(crate) fn controller(metrics: Metrics) -> Controller<Workflows> {
-    let inbox = Inbox::default();
-    let news = inbox.clone();
-    let workflows = Workflows { inbox, slots: Mutex::default(), metrics };
+pub(crate) fn controller(metrics: Metrics, limits: Limits) -> Controller<Workflows> {
+    let (inbox, places) = (Inbox::default(), Places::new(limits));
+    let (letters, freed) = (inbox.clone(), places.clone());
+    let news = move |pod: &Pod, cache: &Cache| {
+        let mut keys = letters.put(pod);
+        for waiting in freed.see(&Key::of(pod), &cache.view()) {
+            letters.ring(&waiting);
+            keys.push(waiting);
+        }
+        keys
+    };
+    let workflows = Workflows { inbox, places, slots: Mutex::default(), metrics };
     Controller::new("observatory", workflows)
         .field_manager(crate::OPERATOR)
-        .watches::<Pod>(move |pod, _| news.put(pod))
+        .watches::<Pod>(news)
         .index::<Pod>("observatory", inbox::index)
         .predicate(Predicate::generation_changed())
         .concurrency(8)
@@ -127,6 +141,7 @@ impl Reconciler for Workflows {
             false => mail.pods.iter().filter_map(|pod| cx.cache::<Pod>().get(pod)).collect(),
         };
         record::release(&pods, cx).await?;
+        self.forget_places(key);
         self.inbox.forget(key);
         Ok(())
     }
@@ -135,11 +150,13 @@ impl Reconciler for Workflows {
 impl Workflows {
     async fn reconcile_inner(&self, object: Arc<Observatory>, cx: &Context) -> Result<Outcome, Error> {
         let key = cx.key().clone();
+        self.places.count(|| cx.cache());
         let slot = self.take_slot(&key);
         let mail = self.inbox.take(&key);
         let uid = object.uid().unwrap_or_default();
         if object.metadata.deletion_timestamp.is_some() || object.spec.is_scheduled() {
             // Its pods go, or are another run's by now; none of them is waited for.
+            self.forget_places(&key);
             let pods = cx.cache::<Pod>().owned_by(&uid);
             record::release(&pods, cx).await?;
             return Ok(Outcome::Done);
@@ -153,8 +170,10 @@ impl Workflows {
                 },
             },
             slot => {
-                let status = object.status.clone().unwrap_or_default();
+                let mut status = object.status.clone().unwrap_or_default();
+                status.unpack();
                 if is_finished(&object, &status) {
+                    self.forget_places(&key);
                     let settled = matches!(slot, Some(Slot::Settled(known)) if known == uid);
                     return self.settle(&object, &status, &mail, settled, cx).await;
                 }
@@ -189,7 +208,7 @@ impl Workflows {
             for key in &mail.pods {
                 run.see(key, cx.cache::<Pod>().get(key), now);
             }
-            return Err(Box::new(run.report(now)));
+            return Err(Box::new(run.report(now).into_status()));
         }
         run.update(Arc::clone(object));
         Ok(live)
@@ -215,7 +234,7 @@ impl Workflows {
                 true => {
                     begin_rerun(&object.spec.tasks, &mut status, rerun, cx.now());
                     // Written first: the new attempts must not be taken for old ones.
-                    cx.apply_status(&status).await?;
+                    record::write_status(status.clone(), Form::Whole, cx).await?;
                     cx.event(EventType::Normal, "RerunStarted", format!("Rerun {} has started", rerun.id));
                 }
                 false => status.rerun_id = Some(rerun.id.clone()),
@@ -233,7 +252,14 @@ impl Workflows {
         }
         let run = Run::restore(Arc::clone(object), status, &pods, cx.now());
         let active = Active::new(&self.metrics.active);
-        Ok(Some(Box::new(Live { run, written: Instant::now(), cost: Duration::ZERO, _active: active })))
+        Ok(Some(Box::new(Live {
+            run,
+            written: Instant::now(),
+            cost: Duration::ZERO,
+            form: Form::Whole,
+            news: None,
+            _active: active,
+        })))
     }
 
     /// Reports problems. What runs goes on to its end, unattended but not forgotten.
@@ -267,162 +293,17 @@ impl Workflows {
                 generation: object.metadata.generation,
             },
         );
-        cx.apply_status(&status).await?;
+        record::write_status(status, Form::Whole, cx).await?;
         cx.event(EventType::Warning, "InvalidWorkflow", message);
         let ended: Vec<Arc<Pod>> =
             pods.iter().filter(|pod| matches!(observe(pod), Sight::Ended(_))).cloned().collect();
         record::release(&ended, cx).await
     }
 
-    /// Moves a run on until there is nothing to do but wait.
-    async fn drive(&self, mut live: Box<Live>, mail: Mail, cx: &Context) -> Result<Outcome, Error> {
-        let key = cx.key().clone();
-        let began = Instant::now();
-        let bell = self.inbox.bell(&key);
-        let mut mail = Some(mail);
-        let result = loop {
-            let news = mail.take().unwrap_or_else(|| self.inbox.take(&key));
-            match self.step(&mut live.run, news, cx).await {
-                Err(error) => {
-                    // What stands in the way is reported as well.
-                    if self.until_write(&live) == Some(Duration::ZERO) {
-                        self.record(&mut live, &bell, cx).await.unwrap_or_else(|error| {
-                            tracing::debug!(%error, "the status could not be written either");
-                        });
-                    }
-                    break Err(error);
-                }
-                Ok(Progress::More) if began.elapsed() < TURN => continue,
-                Ok(Progress::More) => break Ok(Outcome::Requeue("more pods are to be created")),
-                Ok(Progress::Nothing) => {}
-            }
-            self.tell(&mut live.run, cx);
-            let wait = self.until_write(&live);
-            match wait {
-                Some(Duration::ZERO) => {
-                    if let Err(error) = self.record(&mut live, &bell, cx).await {
-                        break Err(error);
-                    }
-                    if live.run.is_over() && !live.run.is_dirty() {
-                        self.finished(&live.run, cx);
-                        return Ok(Outcome::Requeue("the workflow has ended"));
-                    }
-                }
-                wait => break Ok(self.next(&live.run, wait, cx.now())),
-            }
-        };
-        self.tell(&mut live.run, cx);
-        self.put_slot(key, Slot::Live(live));
-        result
-    }
-
-    /// Takes in news, then creates and deletes what they lead to.
-    async fn step(&self, run: &mut Run, mail: Mail, cx: &Context) -> Result<Progress, Error> {
-        let pods = cx.cache::<Pod>();
-        for key in &mail.pods {
-            run.see(key, pods.get(key), cx.now());
-        }
-        run.tick(cx.now());
-        let mut kills = run.take_kills().into_iter();
-        while let Some(pod) = kills.next() {
-            if let Err(error) = cx.delete(&*pod).await {
-                run.kill_again(std::iter::once(pod).chain(kills));
-                return Err(error);
-            }
-        }
-        let tasks = run.next_starts(BATCH);
-        if tasks.is_empty() {
-            return Ok(Progress::Nothing);
-        }
-        if let Some(since) = mail.since {
-            self.metrics.hop_seconds.observe(since.elapsed().as_secs_f64());
-        }
-        let workflow = Arc::clone(run.workflow());
-        let wish = if run.is_ending() { Wish::Find } else { Wish::Create };
-        let wanted: Vec<(u32, i32, bool)> =
-            tasks.iter().map(|&task| (task, run.attempt(task), run.is_name_taken(task))).collect();
-        let results: Vec<(u32, Started)> = futures::stream::iter(wanted)
-            .map(|(task, attempt, taken)| {
-                let workflow = &workflow;
-                async move {
-                    let spec = &workflow.spec.tasks[task as usize];
-                    (task, start(workflow, spec, attempt, taken, wish, cx).await)
-                }
-            })
-            .buffer_unordered(PARALLEL)
-            .collect()
-            .await;
-        let now = cx.now();
-        let mut failure = None;
-        for (task, result) in results {
-            match result {
-                Started::Pod(pod) => {
-                    self.metrics.pods_created.inc();
-                    if run.attempt(task) > 0 {
-                        self.metrics.retries.inc();
-                    }
-                    run.started(pod, now);
-                }
-                Started::Refused(message) => run.refused(task, message, now),
-                Started::Absent => run.never_started(task),
-                Started::Unknown { name_taken, error } => {
-                    run.unanswered(task, name_taken, &error.to_string());
-                    failure.get_or_insert(error);
-                }
-            }
-        }
-        match failure {
-            Some(error) => {
-                cx.event(EventType::Warning, "PodNotCreated", error.to_string());
-                Err(error.context("creating the pod of a task"))
-            }
-            None => Ok(Progress::More),
-        }
-    }
-
-    /// Passes on what happened in a run.
-    fn tell(&self, run: &mut Run, cx: &Context) {
-        for note in run.take_notes() {
-            cx.event(note.r#type, note.reason, note.text);
-        }
-        for (succeeded, seconds) in run.take_lengths() {
-            let phase = if succeeded { Phase::Succeeded } else { Phase::Failed };
-            self.metrics.step_seconds.get_or_create(&Ended::new(phase)).observe(seconds);
-        }
-        self.metrics.timeouts.inc_by(run.take_timeouts());
-    }
-
-    fn finished(&self, run: &Run, cx: &Context) {
-        let status = run.last_report();
-        let phase = status.phase();
-        if let (Some(start), Some(end)) = (&status.start_time, &status.completion_time) {
-            let seconds = end.0.duration_since(start.0).as_secs_f64();
-            self.metrics.workflow_seconds.get_or_create(&Ended::new(phase)).observe(seconds.max(0.0));
-        }
-        let progress = status.progress.as_deref().unwrap_or_default();
-        match phase {
-            Phase::Succeeded => {
-                cx.event(
-                    EventType::Normal,
-                    "WorkflowSucceeded",
-                    format!("All tasks have succeeded ({progress})"),
-                );
-            }
-            _ => {
-                let why = status.message.as_deref().unwrap_or_default();
-                let note = format!("{progress} tasks have succeeded: {why}");
-                cx.event(EventType::Warning, "WorkflowFailed", note);
-            }
-        }
-    }
-
-    fn next(&self, run: &Run, write: Option<Duration>, now: Timestamp) -> Outcome {
-        let timer = run.next_timer().map(|at| Duration::try_from(at.duration_since(now)).unwrap_or_default());
-        match [timer, write].into_iter().flatten().min() {
-            // Never quite zero: what is due is done by then.
-            Some(wait) => Outcome::RequeueAfter(wait.max(Duration::from_millis(1)), "something is due"),
-            None => Outcome::Done,
-        }
+    /// A workflow that does not run takes no place and waits for none.
+    fn forget_places(&self, key: &Key) {
+        self.places.creating(key, 0);
+        self.places.withdraw(key);
     }
 
     fn take_slot(&self, key: &Key) -> Option<Slot> {
@@ -436,12 +317,6 @@ impl Workflows {
     fn slots(&self) -> MutexGuard<'_, HashMap<Key, Slot>> {
         self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-/// Whether a step left something for the next one.
-enum Progress {
-    More,
-    Nothing,
 }
 
 /// Whether the workflow has run, and nothing asks for another run.

@@ -1,6 +1,6 @@
 //! Writing down how far a run has come, and letting its pods go.
 
-use std::pin::pin;
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,12 +9,12 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::Patch;
 use serde_json::json;
 use steersman::{Context, Error, EventType, Key};
-use tokio::sync::Notify;
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::{Live, PARALLEL, Workflows};
+use super::{Live, PARALLEL, Workflows, settle};
 use crate::run::names;
-use crate::types::{ObservatoryStatus, TaskStatus};
+use crate::types::{Observatory, ObservatoryStatus, TaskStatus};
 
 /// The shortest time between two writes of a status that is not final.
 const SHORTEST: Duration = Duration::from_millis(100);
@@ -37,78 +37,144 @@ impl Workflows {
         Some(interval.saturating_sub(live.written.elapsed()))
     }
 
-    /// Writes the status, then lets go of the pods whose end is in it. Meanwhile the run goes on:
-    /// what ends is followed by what comes next.
-    pub(super) async fn record(&self, live: &mut Live, bell: &Notify, cx: &Context) -> Result<(), Error> {
-        let run = &mut live.run;
-        let status = run.report(cx.now());
-        let ended = run.take_ended();
+    /// Begins to write the status, then to let go of the pods whose end is in it. That goes on in
+    /// a task of its own: of a large workflow it takes long to put into bytes and to read again.
+    pub(super) fn write(&self, live: &mut Live, cx: &Context) -> Writing {
+        let report = live.run.report(cx.now());
+        let ended = live.run.take_ended();
         live.written = Instant::now();
         self.metrics.status_writes.inc();
-        let pods = cx.cache::<Pod>();
-        let recorded = ended.clone();
-        let mut write = pin!(async move {
+        let (recorded, object, form) = (ended.clone(), Arc::clone(live.run.workflow()), live.form);
+        let cx = cx.fork();
+        let mut task = JoinSet::new();
+        task.spawn(async move {
             let began = Instant::now();
-            write_status(status, cx).await?;
+            let form = write_status(report.into_status(), form, &cx).await?;
+            // Decoded here, the object is at hand for the next reconcile.
+            drop(cx.cache::<Observatory>().get(cx.key()));
             let cost = began.elapsed();
+            let pods = cx.cache::<Pod>();
             let pods: Vec<Arc<Pod>> = recorded.iter().filter_map(|key| pods.get(key)).collect();
-            release(&pods, cx).await?;
-            Ok::<(Vec<Arc<Pod>>, Duration), Error>((pods, cost))
+            release(&pods, &cx).await?;
+            settle::collect_at_once(&object, &pods, &cx).await?;
+            Ok(Written { cost, form })
         });
-        let mut trouble = None;
-        let written = loop {
-            tokio::select! {
-                biased;
-                written = &mut write => break written,
-                () = bell.notified(), if trouble.is_none() => {
-                    let mail = self.inbox.take(cx.key());
-                    if let Err(error) = self.step(run, mail, cx).await {
-                        trouble = Some(error);
-                    }
-                }
-            }
-        };
-        match written {
-            Ok((released, cost)) => {
+        Writing { task, ended }
+    }
+
+    /// Takes in what came of a write.
+    pub(super) fn written(
+        &self,
+        live: &mut Live,
+        (result, ended): (Result<Written, Error>, Vec<Key>),
+    ) -> Result<(), Error> {
+        match result {
+            Ok(Written { cost, form }) => {
                 live.cost = cost;
-                let workflow = Arc::clone(run.workflow());
-                self.collect_at_once(&workflow, &released, cx).await?;
+                live.form = form;
+                Ok(())
             }
             Err(error) => {
-                run.write_again(ended);
-                return Err(error);
+                live.run.write_again(ended);
+                Err(error)
             }
         }
-        trouble.map_or(Ok(()), Err)
     }
 }
 
-/// Writes a status; one that is too large for the server is cut down to what everyone needs.
-pub(super) async fn write_status(status: ObservatoryStatus, cx: &Context) -> Result<(), Error> {
-    let error = match cx.apply_status(&status).await {
-        Ok(()) => return Ok(()),
-        Err(error) if is_too_large(&error) => error,
-        Err(error) => return Err(error),
-    };
-    cx.event(
-        EventType::Warning,
-        "StatusTooLarge",
-        format!("The status is too large for the API server and is written without details: {error}"),
-    );
-    let tasks = status.tasks.into_iter().map(|task| TaskStatus {
-        name: task.name,
-        phase: task.phase,
-        start_time: task.start_time,
-        completion_time: task.completion_time,
-        attempt: task.attempt,
-        first_attempt: task.first_attempt,
-        ..TaskStatus::default()
-    });
-    cx.apply_status(&ObservatoryStatus { tasks: tasks.collect(), ..status }).await
+/// A status that is being written. Dropping it ends that.
+pub(super) struct Writing {
+    task: JoinSet<Result<Written, Error>>,
+    /// Pods whose end is in it.
+    ended: Vec<Key>,
 }
 
+/// A status that has been written.
+pub(super) struct Written {
+    cost: Duration,
+    form: Form,
+}
+
+/// How much of a status the server takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Form {
+    /// All of it.
+    #[default]
+    Whole,
+    /// Of each task what everyone needs; the rest only packed.
+    Brief,
+    /// Tasks only packed.
+    Packed,
+}
+
+/// Waits for a write to end, if there is one. Gives what came of it, and the pods whose end was
+/// in it.
+pub(super) async fn finished(writing: &mut Option<Writing>) -> (Result<Written, Error>, Vec<Key>) {
+    let result = match writing {
+        Some(writing) => writing.task.join_next().await,
+        None => std::future::pending().await,
+    };
+    let ended = writing.take().map(|writing| writing.ended).unwrap_or_default();
+    let result = match result {
+        Some(Ok(result)) => result,
+        Some(Err(error)) => Err(Error::msg(format!("writing the status came to nothing: {error}"))),
+        None => Err(Error::msg("writing the status came to nothing")),
+    };
+    (result, ended)
+}
+
+/// Writes a status; one that is too large for the server is cut down. Returns what it took.
+pub(super) async fn write_status(
+    status: ObservatoryStatus,
+    first: Form,
+    cx: &Context,
+) -> Result<Form, Error> {
+    for form in [Form::Whole, Form::Brief, Form::Packed].into_iter().filter(|form| *form >= first) {
+        match cx.apply_status(&shaped(&status, form)).await {
+            Ok(()) => return Ok(form),
+            Err(error) if is_too_large(&error) && form < Form::Packed => {
+                let note = format!(
+                    "The status is too large for the API server and is cut down; \
+                     `steer workflow get {}` still shows all of it: {error}",
+                    cx.key().name()
+                );
+                cx.event(EventType::Warning, "StatusTooLarge", note);
+            }
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(Form::Packed)
+}
+
+/// A status in one of its forms.
+fn shaped(status: &ObservatoryStatus, form: Form) -> Cow<'_, ObservatoryStatus> {
+    if form == Form::Whole {
+        return Cow::Borrowed(status);
+    }
+    let mut shaped = status.clone();
+    shaped.pack();
+    shaped.tasks = match form {
+        Form::Packed => Vec::new(),
+        _ => status.tasks.iter().map(brief).collect(),
+    };
+    Cow::Owned(shaped)
+}
+
+fn brief(task: &TaskStatus) -> TaskStatus {
+    TaskStatus {
+        name: task.name.clone(),
+        phase: task.phase,
+        start_time: task.start_time.clone(),
+        completion_time: task.completion_time.clone(),
+        ..TaskStatus::default()
+    }
+}
+
+/// Whether a server, or the database behind it, said that an object is too large.
 fn is_too_large(error: &Error) -> bool {
-    error.has_code(413) || error.status().is_some_and(|status| status.message.contains("too large"))
+    let words = ["too large", "larger than max"];
+    error.has_code(413)
+        || error.status().is_some_and(|status| words.iter().any(|word| status.message.contains(word)))
 }
 
 /// Takes the finalizer off pods.

@@ -9,7 +9,7 @@ use kube::ResourceExt;
 use steersman::{Context, Error, EventType, Outcome};
 
 use super::inbox::Mail;
-use super::{Slot, Workflows, record};
+use super::{Slot, Workflows, archive, record};
 use crate::run::observe::{Sight, Verdict, observe};
 use crate::types::{Observatory, ObservatoryStatus, Phase, PodGcStrategy};
 
@@ -36,7 +36,10 @@ impl Workflows {
         let mut next = None;
         for pod in ended.iter().filter(|pod| pod.metadata.deletion_timestamp.is_none()) {
             match collect_at(object, status.phase(), pod) {
-                Some(at) if at <= now => cx.delete(&**pod).await?,
+                Some(at) if at <= now => {
+                    archive::keep_log(object, pod, cx).await;
+                    cx.delete(&**pod).await?;
+                }
                 Some(at) => next = Some(next.map_or(at, |next: Timestamp| next.min(at))),
                 None => {}
             }
@@ -55,23 +58,23 @@ impl Workflows {
             Outcome::RequeueAfter(wait.max(Duration::from_millis(1)), "something is due")
         }))
     }
+}
 
-    /// Deletes pods that are not to be kept while the workflow still runs. Those that are to be
-    /// kept for a while are deleted when it has ended.
-    pub(super) async fn collect_at_once(
-        &self,
-        object: &Observatory,
-        pods: &[Arc<Pod>],
-        cx: &Context,
-    ) -> Result<(), Error> {
-        let now = cx.now();
-        for pod in pods {
-            if collect_at(object, Phase::Running, pod).is_some_and(|at| at <= now) {
-                cx.delete(&**pod).await?;
-            }
+/// Deletes pods that are not to be kept while the workflow still runs. Those that are to be kept
+/// for a while are deleted when it has ended.
+pub(super) async fn collect_at_once(
+    object: &Observatory,
+    pods: &[Arc<Pod>],
+    cx: &Context,
+) -> Result<(), Error> {
+    let now = cx.now();
+    for pod in pods {
+        if collect_at(object, Phase::Running, pod).is_some_and(|at| at <= now) {
+            archive::keep_log(object, pod, cx).await;
+            cx.delete(&**pod).await?;
         }
-        Ok(())
     }
+    Ok(())
 }
 
 /// When a pod that ended is to be deleted.

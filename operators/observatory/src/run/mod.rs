@@ -21,7 +21,7 @@ mod time;
 mod work;
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::{BTreeSet, BinaryHeap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -32,6 +32,7 @@ use steersman::{EventType, Key};
 
 use self::observe::{End, Failure, Image, Sight, Verdict, observe};
 pub use self::pod::pod;
+pub use self::report::Report;
 pub use self::restore::begin_rerun;
 use self::retry::Past;
 use crate::dag::{Engine, Gate, State};
@@ -45,7 +46,7 @@ pub struct Run {
     uid: String,
     engine: Engine,
     /// What is reported of each task, always up to date.
-    tasks: Vec<TaskStatus>,
+    tasks: Vec<Arc<TaskStatus>>,
     live: Vec<Live>,
     /// Which task a pod belongs to, for pods that go without a word.
     pods: HashMap<Key, u32>,
@@ -55,7 +56,9 @@ pub struct Run {
     starting: Vec<u32>,
     kills: Vec<Arc<Pod>>,
     /// Pods that ended and whose end is not written yet.
-    ended: Vec<Key>,
+    ended: BTreeSet<Key>,
+    /// Why tasks that could start do not, if others run in their place.
+    held_back: Option<String>,
     ending: Option<Ending>,
     /// What was reported last, apart from the tasks.
     status: ObservatoryStatus,
@@ -197,8 +200,8 @@ impl Run {
         if attempt != current || self.engine.state(task) != State::Running {
             // An attempt that is already accounted for.
             let over = matches!(observe(&pod), Sight::Ended(_));
-            if over && names::is_unrecorded(&pod) && !self.ended.contains(key) {
-                self.ended.push(key.clone());
+            if over && names::is_unrecorded(&pod) {
+                self.ended.insert(key.clone());
             }
             return;
         }
@@ -219,8 +222,8 @@ impl Run {
 
     fn take_in(&mut self, task: u32, sight: Sight, now: Timestamp) {
         let pod = self.live[task as usize].pod.clone();
-        let before = self.tasks[task as usize].clone();
-        let status = &mut self.tasks[task as usize];
+        let before = TaskStatus::clone(&self.tasks[task as usize]);
+        let status = Arc::make_mut(&mut self.tasks[task as usize]);
         status.pod_name = pod.as_ref().map(|pod| pod.name_any());
         status.node_name = pod.as_ref().and_then(|pod| pod.spec.as_ref()?.node_name.clone());
         match sight {
@@ -242,7 +245,7 @@ impl Run {
                 return;
             }
         }
-        self.dirty |= self.tasks[task as usize] != before;
+        self.dirty |= *self.tasks[task as usize] != before;
         self.set_timer(task);
         // A shutdown may have come before the pod.
         if self.ending.is_some_and(Ending::ends_running_tasks) {
@@ -275,12 +278,12 @@ impl Run {
         if let Some(pod) = &live.pod {
             self.pods.remove(&Key::of(&**pod));
             if names::is_unrecorded(pod) {
-                self.ended.push(Key::of(&**pod));
+                self.ended.insert(Key::of(&**pod));
             }
         }
         self.live[index].first = live.first;
         self.dirty = true;
-        let status = &mut self.tasks[index];
+        let status = Arc::make_mut(&mut self.tasks[index]);
         let started = end.started.or(status.start_time.as_ref().map(|time| time.0));
         status.start_time = started.map(time);
         status.completion_time = Some(time(end.ended.unwrap_or(now)));
@@ -306,7 +309,8 @@ impl Run {
                 let from = status.first_attempt;
                 let earlier: Vec<AttemptStatus> =
                     status.attempts.iter().filter(|attempt| attempt.number >= from).cloned().collect();
-                let past = Past { earlier: &earlier, first: live.first, failure, started };
+                let spread = names::spread(&self.uid, &status.name, status.attempt);
+                let past = Past { earlier: &earlier, first: live.first, failure, started, spread };
                 retry::decide(self.workflow.spec.tasks[index].retry.as_ref(), past, now)
             }
         };
@@ -317,7 +321,7 @@ impl Run {
     }
 
     fn try_again(&mut self, task: u32, wait: Duration, now: Timestamp) {
-        let status = &mut self.tasks[task as usize];
+        let status = Arc::make_mut(&mut self.tasks[task as usize]);
         let number = status.attempt;
         status.attempts.push(AttemptStatus {
             number,
@@ -352,13 +356,13 @@ impl Run {
     }
 
     fn fail(&mut self, task: u32) {
-        let status = &mut self.tasks[task as usize];
+        let status = Arc::make_mut(&mut self.tasks[task as usize]);
         status.phase = Phase::Failed;
         let name = status.name.clone();
         let why = status.message.clone().unwrap_or_default();
         self.note(EventType::Warning, "TaskFailed", format!("Task {name} failed: {why}"));
         for other in self.engine.failed(task) {
-            let status = &mut self.tasks[other as usize];
+            let status = Arc::make_mut(&mut self.tasks[other as usize]);
             if status.phase != Phase::Failed {
                 status.phase = Phase::Failed;
                 status.reason = Some("UpstreamFailed".to_owned());
@@ -388,7 +392,7 @@ impl Run {
         self.dirty = true;
         self.engine.set_gate(Gate::Closed);
         for task in self.engine.omit_rest() {
-            let status = &mut self.tasks[task as usize];
+            let status = Arc::make_mut(&mut self.tasks[task as usize]);
             status.phase = Phase::Failed;
             status.reason = Some(ending.reason().to_owned());
             status.message = Some(ending.message().to_owned());

@@ -80,20 +80,42 @@ pub fn is_unrecorded(pod: &Pod) -> bool {
     pod.finalizers().iter().any(|finalizer| finalizer == RECORDED)
 }
 
+/// A number from 0 to 1 that belongs to an attempt: the same whoever asks, and another for each.
+pub fn spread(uid: &str, task: &str, attempt: i32) -> f64 {
+    let bits = digest(&[uid, task, &attempt.to_string()]);
+    let number = bits.iter().take(4).fold(0u32, |number, byte| number << 8 | u32::from(*byte));
+    f64::from(number) / f64::from(u32::MAX)
+}
+
+/// The ConfigMap that holds the log of a pod that was deleted.
+pub fn log_name(pod: &str) -> String {
+    format!("{pod}-log")
+}
+
+/// Those labels of a pod that say whose it is.
+pub fn own_labels(pod: &Pod) -> BTreeMap<String, String> {
+    let own = [OBSERVATORY, UID, TASK_HASH, ATTEMPT];
+    own.into_iter().filter_map(|key| Some((key.to_owned(), pod.labels().get(key)?.clone()))).collect()
+}
+
 /// A DNS label: what a pod needs for a host name.
 fn is_label(name: &str) -> bool {
     let inner = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || letter == '-';
     name.len() <= LABEL_LENGTH && name.chars().all(inner) && !name.starts_with('-') && !name.ends_with('-')
 }
 
-fn hash(parts: &[&str]) -> String {
-    const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+fn digest(parts: &[&str]) -> [u8; 32] {
     let mut digest = Sha256::new();
     for part in parts {
         digest.update((part.len() as u64).to_be_bytes());
         digest.update(part);
     }
-    let bits = digest.finalize();
+    digest.finalize().into()
+}
+
+fn hash(parts: &[&str]) -> String {
+    const LETTERS: &[u8; 32] = b"abcdefghijklmnopqrstuvwxyz234567";
+    let bits = digest(parts);
     bits.iter().take(HASH_LENGTH).map(|byte| char::from(LETTERS[usize::from(byte & 31)])).collect()
 }
 

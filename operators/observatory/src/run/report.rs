@@ -1,21 +1,38 @@
 //! What is reported of a run.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
 use steersman::conditions::{self, ConditionStatus, Observation};
 
 use super::Run;
 use crate::dag::State;
-use crate::types::{ObservatoryStatus, Phase, time};
+use crate::types::{ObservatoryStatus, Phase, TaskStatus, time};
+
+/// What is to be written about a run. Its tasks are shared with the run, so that making a report
+/// of a large one costs little.
+#[derive(Clone, Debug)]
+pub struct Report {
+    status: ObservatoryStatus,
+    tasks: Vec<Arc<TaskStatus>>,
+}
+
+impl Report {
+    /// As it stands in the object.
+    pub fn into_status(mut self) -> ObservatoryStatus {
+        self.status.tasks = self.tasks.into_iter().map(Arc::unwrap_or_clone).collect();
+        self.status
+    }
+}
 
 impl Run {
     /// The status to be written now. Marks the run as reported.
-    pub fn report(&mut self, now: Timestamp) -> ObservatoryStatus {
+    pub fn report(&mut self, now: Timestamp) -> Report {
         self.dirty = false;
         let phase = self.phase();
         let mut status = std::mem::take(&mut self.status);
         let generation = self.workflow.metadata.generation;
         status.phase = Some(phase);
-        status.tasks.clone_from(&self.tasks);
         status.start_time = self.started.map(time);
         status.completion_time = match phase.is_over() {
             true => status.completion_time.or_else(|| {
@@ -42,8 +59,7 @@ impl Run {
         };
         set("Succeeded", holds, word, status.message.clone().unwrap_or_default());
         self.status = status.clone();
-        self.status.tasks.clear();
-        status
+        Report { status, tasks: self.tasks.clone() }
     }
 
     /// The phase of the workflow: failed only when nothing runs any more.
@@ -86,6 +102,9 @@ impl Run {
                 message.push_str(&format!(" (and {} more)", failed - 1));
             }
             return word("TaskFailed", message);
+        }
+        if let Some(why) = &self.held_back {
+            return word("Limited", why.clone());
         }
         if self.workflow.spec.suspend {
             return word("Suspended", "spec.suspend is true: no further task starts".to_owned());

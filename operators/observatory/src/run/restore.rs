@@ -1,6 +1,6 @@
 //! Making a run from what the server knows: pods first, then the last status.
 
-use std::collections::{BTreeMap, BinaryHeap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -28,15 +28,16 @@ impl Run {
         now: Timestamp,
     ) -> Self {
         let graph = Arc::new(Graph::new(&workflow.spec.tasks));
+        status.unpack();
         let mut known: HashMap<String, TaskStatus> =
             status.tasks.drain(..).map(|task| (task.name.clone(), task)).collect();
-        let tasks: Vec<TaskStatus> = workflow
+        let tasks: Vec<Arc<TaskStatus>> = workflow
             .spec
             .tasks
             .iter()
             .map(|task| {
                 let fresh = || TaskStatus { name: task.name.clone(), ..TaskStatus::default() };
-                known.remove(&task.name).unwrap_or_else(fresh)
+                Arc::new(known.remove(&task.name).unwrap_or_else(fresh))
             })
             .collect();
         let mut run = Self {
@@ -48,7 +49,8 @@ impl Run {
             timers: BinaryHeap::new(),
             starting: Vec::new(),
             kills: Vec::new(),
-            ended: Vec::new(),
+            ended: BTreeSet::new(),
+            held_back: None,
             ending: None,
             started: status.start_time.as_ref().map(|time| time.0),
             status,
@@ -91,7 +93,7 @@ impl Run {
                         self.kills.push(Arc::clone(pod));
                     }
                     if names::is_unrecorded(pod) {
-                        self.ended.push(Key::of(&**pod));
+                        self.ended.insert(Key::of(&**pod));
                     }
                 }
                 None => {}
@@ -103,7 +105,7 @@ impl Run {
     fn take_up(&mut self, task: u32, mut pods: BTreeMap<i32, Arc<Pod>>, now: Timestamp) {
         let first_attempt = self.tasks[task as usize].first_attempt;
         let first = pods.range(first_attempt..).next().and_then(|(_, pod)| created(pod));
-        let status = &mut self.tasks[task as usize];
+        let status = Arc::make_mut(&mut self.tasks[task as usize]);
         let recorded = status.attempts.iter().filter(|attempt| attempt.number >= first_attempt);
         let recorded = recorded.filter_map(|attempt| attempt.start_time.as_ref()).map(|time| time.0).min();
         self.live[task as usize].first = [first, recorded].into_iter().flatten().min();
@@ -141,7 +143,7 @@ impl Run {
         }
         let current = pods.remove(&newest);
         for pod in pods.values().filter(|pod| names::is_unrecorded(pod)) {
-            self.ended.push(Key::of(&**pod));
+            self.ended.insert(Key::of(&**pod));
         }
         let status = &self.tasks[task as usize];
         match (status.phase, current) {
@@ -174,7 +176,7 @@ impl Run {
 
     fn release(&mut self, pod: Option<&Pod>) {
         if let Some(pod) = pod.filter(|pod| names::is_unrecorded(pod)) {
-            self.ended.push(Key::of(pod));
+            self.ended.insert(Key::of(pod));
         }
     }
 
@@ -203,6 +205,7 @@ impl Run {
             first: None,
             failure: if fault { Failure::Infrastructure } else { Failure::Exit },
             started: last.start_time.as_ref().map(|time| time.0),
+            spread: names::spread(&self.uid, &status.name, last.number),
         };
         // That there is another attempt was decided before; only its time is asked for.
         let mut retry = self.task(task).retry.clone().unwrap_or_default();

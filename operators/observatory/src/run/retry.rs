@@ -32,6 +32,8 @@ pub struct Past<'a> {
     pub failure: Failure,
     /// When its container started, if it did.
     pub started: Option<Timestamp>,
+    /// From 0 to 1: how much of the jitter is added to the wait.
+    pub spread: f64,
 }
 
 /// Decides.
@@ -51,7 +53,7 @@ pub fn decide(retry: Option<&Retry>, past: Past<'_>, now: Timestamp) -> Next {
     if counted >= retry.limit.unwrap_or(0) || !covers(retry.policy.unwrap_or_default(), past.failure) {
         return Next::Fail;
     }
-    let wait = wait(retry, counted);
+    let wait = wait(retry, counted, past.spread);
     let backoff = retry.backoff.as_ref();
     let most = backoff.and_then(|backoff| backoff.max_duration.as_ref()?.get());
     if let (Some(most), Some(first)) = (most, past.first) {
@@ -65,7 +67,7 @@ pub fn decide(retry: Option<&Retry>, past: Past<'_>, now: Timestamp) -> Next {
 }
 
 /// The wait after so many counted attempts.
-fn wait(retry: &Retry, counted: i32) -> Duration {
+fn wait(retry: &Retry, counted: i32, spread: f64) -> Duration {
     let Some(backoff) = &retry.backoff else {
         return Duration::ZERO;
     };
@@ -73,7 +75,9 @@ fn wait(retry: &Retry, counted: i32) -> Duration {
     let factor = backoff.factor.unwrap_or(2.0).max(1.0);
     let cap = backoff.cap.as_ref().and_then(|text| text.get()).unwrap_or(Duration::MAX);
     let seconds = first.as_secs_f64() * factor.powi(counted);
-    Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX).min(cap)
+    let even = Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX).min(cap);
+    let jitter = backoff.jitter.unwrap_or(0.0).clamp(0.0, 1.0) * spread;
+    Duration::try_from_secs_f64(even.as_secs_f64() * (1.0 + jitter)).unwrap_or(even)
 }
 
 fn covers(policy: RetryPolicy, failure: Failure) -> bool {
@@ -104,9 +108,13 @@ mod tests {
             .collect()
     }
 
+    fn past(earlier: &[AttemptStatus], failure: Failure, started: Option<Timestamp>) -> Past<'_> {
+        Past { earlier, first: Some(NOW), failure, started, spread: 1.0 }
+    }
+
     fn decided(retry: &Retry, before: &[&str], failure: Failure) -> Next {
         let earlier = earlier(before);
-        decide(Some(retry), Past { earlier: &earlier, first: Some(NOW), failure, started: None }, NOW)
+        decide(Some(retry), past(&earlier, failure, None), NOW)
     }
 
     #[test]
@@ -137,7 +145,7 @@ mod tests {
 
     #[test]
     fn a_fault_of_the_node_after_the_start_needs_a_policy() {
-        let past = Past { earlier: &[], first: None, failure: Failure::Infrastructure, started: Some(NOW) };
+        let past = past(&[], Failure::Infrastructure, Some(NOW));
         let retry = |policy| Retry { limit: Some(1), policy: Some(policy), ..Retry::default() };
         assert_eq!(decide(Some(&retry(RetryPolicy::OnFailure)), past, NOW), Next::Fail);
         assert_eq!(
@@ -153,6 +161,7 @@ mod tests {
             factor: Some(3.0),
             cap: Some("60s".into()),
             max_duration: Some("2m".into()),
+            jitter: None,
         };
         let retry = Retry { limit: Some(9), backoff: Some(backoff), ..Retry::default() };
         for (before, seconds) in [(0, 10), (1, 30), (2, 60)] {
@@ -161,8 +170,21 @@ mod tests {
         }
         let earlier = earlier(&["ExitCode"; 2]);
         let late = NOW.saturating_add(SignedDuration::from_secs(90)).expect("in range");
-        let past = Past { earlier: &earlier, first: Some(NOW), failure: Failure::Exit, started: Some(NOW) };
+        let past = past(&earlier, Failure::Exit, Some(NOW));
         assert_eq!(decide(Some(&retry), past, late), Next::Fail);
+    }
+
+    #[test]
+    fn jitter_makes_a_wait_longer_by_its_share_and_never_shorter() {
+        let wait = |jitter, spread| {
+            let backoff =
+                Backoff { duration: Some("10s".into()), jitter: Some(jitter), ..Backoff::default() };
+            let retry = Retry { limit: Some(1), backoff: Some(backoff), ..Retry::default() };
+            decide(Some(&retry), Past { spread, ..past(&[], Failure::Exit, None) }, NOW)
+        };
+        assert_eq!(wait(0.5, 0.0), Next::Again(Duration::from_secs(10)));
+        assert_eq!(wait(0.5, 1.0), Next::Again(Duration::from_secs(15)));
+        assert_eq!(wait(0.5, 0.5), Next::Again(Duration::from_millis(12_500)));
     }
 
     #[test]

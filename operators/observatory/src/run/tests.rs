@@ -116,7 +116,7 @@ impl World {
     }
 
     fn start(&mut self, run: &mut Run, most: usize, answer: Answer) {
-        for task in run.next_starts(most) {
+        for task in run.next_starts(most, || true) {
             match answer {
                 Answer::Comes => {
                     let pod = self.create(run, task);
@@ -138,7 +138,7 @@ impl World {
     }
 
     fn write(&mut self, run: &mut Run) {
-        self.status = run.report(self.now);
+        self.status = run.report(self.now).into_status();
         for key in run.take_ended() {
             if let Some(pod) = self.pods.get_mut(key.name()) {
                 pod.metadata.finalizers = None;
@@ -249,7 +249,7 @@ fn an_attempt_that_nobody_wrote_down_is_found_among_the_pods() {
     world.start(&mut run, 10, Answer::Comes);
     // Two attempts were made, and the status knows of none.
     let mut run = world.restore();
-    let status = run.report(world.now);
+    let status = run.report(world.now).into_status();
     assert_eq!((status.tasks[0].attempt, status.tasks[0].attempts.len()), (1, 1));
     assert_eq!(status.tasks[0].attempts[0].exit_code, Some(3));
 }
@@ -279,7 +279,7 @@ fn a_pod_that_is_gone_without_a_word_is_an_error_and_not_made_again() {
     let mut run = world.restore();
     world.start(&mut run, 10, Answer::Comes);
     assert!(world.pods.is_empty());
-    let status = run.report(world.now);
+    let status = run.report(world.now).into_status();
     assert_eq!(status.tasks[0].reason.as_deref(), Some("PodLost"));
     assert_eq!(status.phase(), Phase::Failed);
 }

@@ -1,6 +1,7 @@
 //! Time limits and waits of a run.
 
 use std::cmp::Reverse;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
@@ -42,7 +43,7 @@ impl Run {
             State::Waiting if matches!(due, Some((_, Kill::TotalTimeout))) => {
                 let limit =
                     self.task(task).total_timeout.as_ref().map(ToString::to_string).unwrap_or_default();
-                let status = &mut self.tasks[task as usize];
+                let status = Arc::make_mut(&mut self.tasks[task as usize]);
                 status.reason = Some("TimedOut".to_owned());
                 status.message = Some(format!("all attempts together took longer than {limit}"));
                 status.completion_time = Some(time(now));

@@ -12,9 +12,9 @@ use crate::dag::State;
 use crate::types::ObservatoryStatus;
 
 impl Run {
-    /// Up to `most` tasks whose pods are to be created now. Each must be answered with
-    /// [`Run::started`], [`Run::refused`] or [`Run::unanswered`].
-    pub fn next_starts(&mut self, most: usize) -> Vec<u32> {
+    /// Up to `most` tasks whose pods are to be created now, as long as there is a place for each.
+    /// Each must be answered with [`Run::started`], [`Run::refused`] or [`Run::unanswered`].
+    pub fn next_starts(&mut self, most: usize, mut has_place: impl FnMut() -> bool) -> Vec<u32> {
         self.apply_failure_policy();
         let mut tasks = std::mem::take(&mut self.starting);
         // The pod of one may have been heard of, and even have ended, before its answer.
@@ -22,6 +22,8 @@ impl Run {
             self.engine.state(task) == State::Running && self.live[task as usize].pod.is_none()
         });
         while tasks.len() < most
+            && self.could_start()
+            && has_place()
             && let Some(task) = self.engine.start_next()
         {
             tasks.push(task);
@@ -29,6 +31,27 @@ impl Run {
         let later = tasks.split_off(tasks.len().min(most));
         self.starting = later;
         tasks
+    }
+
+    /// Whether a task could start now, as far as the workflow is concerned.
+    pub fn could_start(&self) -> bool {
+        self.engine.has_room() && self.engine.count(State::Ready) > 0
+    }
+
+    /// How many tasks could start now, as far as the workflow is concerned.
+    pub fn startable(&self) -> usize {
+        self.engine.room().min(self.engine.count(State::Ready))
+    }
+
+    /// How many tasks hold a slot without a pod that is known.
+    pub fn unborn(&self) -> usize {
+        self.engine.count(State::Running).saturating_sub(self.pods.len())
+    }
+
+    /// Says why tasks that could start do not.
+    pub fn hold_back(&mut self, why: Option<String>) {
+        self.dirty |= self.held_back != why;
+        self.held_back = why;
     }
 
     /// The number of the attempt that a task is at.
@@ -52,7 +75,7 @@ impl Run {
     /// A task that was to start has no pod, and gets none: the workflow ends.
     pub fn never_started(&mut self, task: u32) {
         let ending = self.ending.unwrap_or(Ending::Stopped);
-        let status = &mut self.tasks[task as usize];
+        let status = Arc::make_mut(&mut self.tasks[task as usize]);
         status.reason = Some(ending.reason().to_owned());
         status.message = Some(ending.message().to_owned());
         self.dirty = true;
@@ -82,7 +105,7 @@ impl Run {
     pub fn unanswered(&mut self, task: u32, name_taken: bool, why: &str) {
         self.live[task as usize].name_taken |= name_taken;
         self.starting.push(task);
-        let status = &mut self.tasks[task as usize];
+        let status = Arc::make_mut(&mut self.tasks[task as usize]);
         if status.message.as_deref() != Some(why) {
             status.reason = Some("PodNotCreated".to_owned());
             status.message = Some(why.to_owned());
@@ -143,6 +166,6 @@ impl Run {
     /// Pods whose end is in the status that [`Run::report`] gives; their finalizers go once it
     /// is written.
     pub fn take_ended(&mut self) -> Vec<Key> {
-        std::mem::take(&mut self.ended)
+        std::mem::take(&mut self.ended).into_iter().collect()
     }
 }

@@ -34,6 +34,7 @@ pub(crate) struct Schedules {
 /// The controller that makes the runs of schedules.
 pub(crate) fn controller() -> Controller<Schedules> {
     Controller::new("observatory-schedule", Schedules::default())
+        .shares_its_kind()
         .field_manager(crate::OPERATOR)
         .owns::<Observatory>()
         .predicate(Predicate::generation_changed())
@@ -235,6 +236,7 @@ fn mirror(
         Some(latest) => {
             status.phase = Some(latest.phase());
             status.tasks.clone_from(&latest.tasks);
+            status.encoded_tasks.clone_from(&latest.encoded_tasks);
             status.start_time.clone_from(&latest.start_time);
             status.completion_time.clone_from(&latest.completion_time);
             status.progress.clone_from(&latest.progress);

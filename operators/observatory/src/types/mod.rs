@@ -5,6 +5,7 @@
 
 mod crd;
 mod duration;
+mod packed;
 mod status;
 mod task;
 
@@ -112,6 +113,15 @@ pub struct ObservatorySpec {
     /// Which pods of finished tasks are deleted, and when. None by default.
     #[serde(default, rename = "podGC", skip_serializing_if = "Option::is_none")]
     pub pod_gc: Option<PodGc>,
+
+    /// What becomes of the log of a pod that the operator deletes. `BeforeDelete` by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub log_archive: Option<LogArchive>,
+
+    /// Among workflows that wait because the operator runs as many tasks as it may, those of
+    /// higher priority go first. 0 by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i32>,
 
     /// How much task pods are restricted. `Hardened` by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -248,6 +258,16 @@ pub enum PodGcStrategy {
     OnWorkflowSuccess,
     /// All, once the workflow has ended.
     OnWorkflowCompletion,
+}
+
+/// What becomes of the log of a pod that the operator deletes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum LogArchive {
+    /// Its end is kept in the ConfigMap `<pod>-log`, which goes with the workflow.
+    #[default]
+    BeforeDelete,
+    /// It is lost.
+    Never,
 }
 
 /// How much task pods are restricted.

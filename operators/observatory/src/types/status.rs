@@ -89,6 +89,10 @@ pub struct ObservatoryStatus {
     /// How many tasks have succeeded, of how many: `3/12`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub progress: Option<String>,
+    /// The tasks in full, where they would be too large for the server as they are: JSON,
+    /// compressed with gzip, in base64.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub encoded_tasks: Option<String>,
     /// The latest rerun that was begun.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rerun_id: Option<String>,

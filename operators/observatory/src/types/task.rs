@@ -169,6 +169,11 @@ pub struct Backoff {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1.0))]
     pub factor: Option<f64>,
+    /// Each wait is made longer by up to this share of it, by another one for each task and
+    /// attempt, so that what failed together does not come back together. 0 by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0.0, max = 1.0))]
+    pub jitter: Option<f64>,
     /// The longest single wait.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cap: Option<DurationText>,

@@ -24,6 +24,18 @@ pub(crate) fn operator(cluster: &Cluster) -> Running {
     cluster.run_manager(controllers(cluster.manager(cluster.options("observatory"))))
 }
 
+/// How many pods have not ended, by namespace.
+pub(crate) async fn alive(cluster: &Cluster) -> BTreeMap<String, usize> {
+    let mut alive = BTreeMap::new();
+    for pod in cluster.list::<Pod>().await {
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        if !matches!(phase, Some("Succeeded" | "Failed")) {
+            *alive.entry(pod.namespace().unwrap_or_default()).or_default() += 1;
+        }
+    }
+    alive
+}
+
 #[allow(clippy::needless_pass_by_value, reason = "what json! makes is handed over")]
 pub(crate) fn workflow(name: &str, spec: Value) -> Value {
     json!({
