@@ -22,6 +22,8 @@ use crate::{
 
 /// Columns for progress bars and timelines.
 const WIDTH: usize = 60;
+/// Lines of a timeline, so that it stays on a screen.
+const LINES: usize = 30;
 
 /// Does what the command says.
 pub(crate) async fn run(command: WorkflowCommand) -> anyhow::Result<()> {
@@ -139,22 +141,26 @@ async fn follow(connection: &Connection, namespace: &str, name: &str) -> anyhow:
     let live = stdout().is_terminal();
     let (mut shown, mut last) = (String::new(), None);
     cli::watch(&connection.client, namespace, name, |workflow| {
-        let progress = cli::progress(workflow, WIDTH);
-        if progress != shown {
+        let mut picture = cli::progress(workflow, WIDTH) + "\n";
+        if live {
+            picture += &cli::timeline(workflow, WIDTH, LINES, Timestamp::now());
+        }
+        if picture != shown {
             // On a terminal the earlier picture is painted over.
             let above = shown.lines().count();
             let back = if live && above > 0 { format!("\x1b[{above}A\x1b[J") } else { String::new() };
-            print!("{back}{progress}{}", if progress.ends_with('\n') { "" } else { "\n" });
+            print!("{back}{picture}");
             let _ = stdout().flush();
-            shown = progress;
+            shown = picture;
         }
-        let over = workflow.status.as_ref().is_some_and(|status| status.phase().is_over());
         last = Some(workflow.clone());
-        if over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if cli::is_over(workflow) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })
     .await?;
     let Some(workflow) = last else { return Ok(()) };
-    print!("{}", cli::timeline(&workflow, WIDTH, Timestamp::now()));
+    if !live {
+        print!("{}", cli::timeline(&workflow, WIDTH, LINES, Timestamp::now()));
+    }
     match workflow.status.as_ref().map(|status| status.phase()) {
         Some(Phase::Failed) => bail!("workflow {name} failed; `steer workflow get {name}` says why"),
         _ => Ok(()),
