@@ -13,6 +13,7 @@
 //! - [`mod@rest`]: `/api/v1/resource-types` and `/api/v1/resources` over the same objects;
 //! - [`reconcile`]: the controllers;
 //! - [`action`]: the contract with plugins, and the plugins `http`, `github_actions` and `terraform`;
+//! - [`plugin`]: the same contract for plugins in processes of their own, in any language;
 //! - [`history`]: every attempt ever made, for people.
 
 pub mod action;
@@ -20,6 +21,7 @@ mod environment;
 pub mod history;
 pub mod ids;
 mod metrics;
+pub mod plugin;
 pub mod reconcile;
 mod redact;
 pub mod rest;

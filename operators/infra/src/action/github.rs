@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
-use super::template::{Scope, percent};
+use super::template::{Scope, percent, printed, text};
 use super::web::{Web, WebAnswer};
 use super::{Action, ActionError, Answer, Capability, Changes, Completed, Description, Progress, Task};
 
@@ -168,7 +168,7 @@ impl Workflow<'_> {
         };
         let room = INPUTS - usize::from(self.config.correlation_input.is_some());
         let mut inputs: Map<String, Value> = match given.len() <= room {
-            true => given.iter().map(|(name, value)| (name.clone(), Value::String(plain(value)))).collect(),
+            true => given.iter().map(|(name, value)| (name.clone(), Value::String(printed(value)))).collect(),
             false => Map::from_iter([("spec".to_owned(), Value::String(Value::Object(given).to_string()))]),
         };
         if let Some(name) = &self.config.correlation_input {
@@ -372,22 +372,5 @@ impl Action for GitHubActions {
                 None => Ok(()),
             }
         })
-    }
-}
-
-/// A text, or a number as one.
-fn text(value: &Value) -> Option<String> {
-    match value {
-        Value::String(text) if !text.is_empty() => Some(text.clone()),
-        Value::Number(number) => Some(number.to_string()),
-        _ => None,
-    }
-}
-
-/// An input as GitHub wants it.
-fn plain(value: &Value) -> String {
-    match value {
-        Value::String(text) => text.clone(),
-        other => other.to_string(),
     }
 }

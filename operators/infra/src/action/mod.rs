@@ -20,6 +20,7 @@
 //! [`Task`].
 
 pub mod github;
+pub mod gitlab;
 pub mod http;
 mod registry;
 mod template;

@@ -82,7 +82,7 @@ impl Registry {
 /// Settings that say where requests go.
 const ADDRESSES: [&str; 2] = ["base_url", "api_url"];
 /// Settings that may hold secrets for there.
-const CREDENTIALS: [&str; 2] = ["headers", "token"];
+const CREDENTIALS: [&str; 3] = ["headers", "token", "trigger_token"];
 
 impl fmt::Debug for Registry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -37,7 +37,7 @@ impl Scope {
             },
             Value::Array(items) => items.iter().map(|item| self.fill(item)).collect::<Result<_, _>>()?,
             Value::Object(fields) => {
-                let filled: Result<Map<String, Value>, _> =
+                let filled: Result<Map<String, Value>, ActionError> =
                     fields.iter().map(|(name, value)| Ok((name.clone(), self.fill(value)?))).collect();
                 Value::Object(filled?)
             }
@@ -86,6 +86,23 @@ impl Scope {
 fn whole(text: &str) -> Option<&str> {
     let path = text.trim().strip_prefix("{{")?.strip_suffix("}}")?;
     (!path.contains("{{") && !path.contains("}}")).then(|| path.trim())
+}
+
+/// A text that says something, or a number as one.
+pub(super) fn text(value: &Value) -> Option<String> {
+    match value {
+        Value::String(text) if !text.is_empty() => Some(text.clone()),
+        Value::Number(number) => Some(number.to_string()),
+        _ => None,
+    }
+}
+
+/// Any value as a text: texts as they are, others as JSON.
+pub(super) fn printed(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
 }
 
 /// A text as one segment of a URL.

@@ -177,12 +177,13 @@ impl WebAnswer {
         if let Some(seconds) = number("retry-after") {
             return u64::try_from(seconds).ok().map(Duration::from_secs);
         }
-        match (number("x-ratelimit-remaining"), number("x-ratelimit-reset")) {
-            (Some(0), Some(reset)) => {
-                Some(Duration::from_secs(u64::try_from(reset - now.as_second()).unwrap_or(0).max(1)))
-            }
-            _ => None,
-        }
+        // GitHub's names, and GitLab's.
+        ["x-ratelimit", "ratelimit"].iter().find_map(|prefix| {
+            let (left, reset) =
+                (number(&format!("{prefix}-remaining"))?, number(&format!("{prefix}-reset"))?);
+            let wait = u64::try_from(reset - now.as_second()).unwrap_or(0).max(1);
+            (left == 0).then(|| Duration::from_secs(wait))
+        })
     }
 
     /// What an answer that is no success means: too much and too early may pass, other refusals
