@@ -99,6 +99,8 @@ pub(crate) struct UpArgs {
     /// Address to listen on
     #[arg(long, env = "STEER_BIND", default_value = "127.0.0.1", value_name = "ADDRESS")]
     pub(crate) bind: IpAddr,
+    #[command(flatten)]
+    pub(crate) observatory: crate::observatory::ObservatoryArgs,
     /// How pods are run
     #[arg(long, env = "STEER_RUNTIME", default_value = "auto", value_enum)]
     pub(crate) runtime: Runtime,
@@ -149,6 +151,8 @@ pub(crate) struct RunArgs {
     /// Folder of `infra` for its history and Terraform's modules and states
     #[arg(long, env = "STEER_DATA_DIR", default_value = ".steersman/infra", value_name = "DIR")]
     pub(crate) data_dir: PathBuf,
+    #[command(flatten)]
+    pub(crate) observatory: crate::observatory::ObservatoryArgs,
     /// Create or update the operators' CustomResourceDefinitions first
     #[arg(long)]
     pub(crate) install_crds: bool,

@@ -13,6 +13,7 @@ mod client;
 mod crds;
 mod infra;
 mod node;
+mod observatory;
 mod operators;
 mod signals;
 mod up;

@@ -30,7 +30,7 @@ pub(crate) async fn run(args: &RunArgs) -> anyhow::Result<()> {
     for (index, operator) in chosen(&args.operators).into_iter().enumerate() {
         let manager = Manager::new(client.clone(), options(operator, args, index));
         let manager = match operator {
-            Operator::Observatory => steersman_observatory::controllers(manager),
+            Operator::Observatory => steersman_observatory::limited_controllers(manager, args.observatory.limits()),
             Operator::Infra => infra(&client, manager, args).await?,
             Operator::Webapp | Operator::All => manager.controller(steersman_webapp::controller()),
         };

@@ -135,7 +135,7 @@ impl Running {
             ControllerOptions { root_ca: Some(authority.ca_pem().to_owned()) },
         );
         let manager = manager.controller(steersman_webapp::controller());
-        let manager = steersman_observatory::controllers(manager);
+        let manager = steersman_observatory::limited_controllers(manager, args.observatory.limits());
         // Whoever may speak to the API here may run programs here: nothing is private to plugins.
         let infra = Infra::open(&dir.join("infra"), "default", PrivateAddresses::Allow)?;
         let manager = infra.add_to(manager);
