@@ -14,12 +14,14 @@
 //! - [`reconcile`]: the controllers;
 //! - [`action`]: the contract with plugins, and the plugins `http`, `github_actions` and `terraform`;
 //! - [`plugin`]: the same contract for plugins in processes of their own, in any language;
+//! - [`input`]: other ways in: webhooks, polling, queues;
 //! - [`history`]: every attempt ever made, for people.
 
 pub mod action;
 mod environment;
 pub mod history;
 pub mod ids;
+pub mod input;
 mod metrics;
 pub mod plugin;
 pub mod reconcile;
@@ -31,6 +33,7 @@ pub mod types;
 
 pub use environment::{Environment, EnvironmentError};
 pub use history::History;
+pub use input::Inputs;
 pub use metrics::Metrics;
 pub use reconcile::{Options, controllers};
 pub use rest::{RestOptions, rest};
