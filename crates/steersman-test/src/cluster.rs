@@ -12,7 +12,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::core::request::Request as RequestBuilder;
 use kube::{Client, Resource};
 use serde_json::Value;
-use steersman::{Clock, Controller, Key, Manager, Object, Options, Reconciler, virtual_clock};
+use steersman::{Clock, Controller, Key, Manager, Object, Options, Reconciler, system_clock, virtual_clock};
 use steersman_apiserver::store::{Store, StoreOptions};
 use steersman_apiserver::{LoopbackEndpoints, Options as ServerOptions, Server, User};
 use tokio::time::Instant;
@@ -43,7 +43,19 @@ impl Cluster {
     pub async fn start() -> Self {
         const NEW_YEAR: i64 = 1_767_225_600;
         let start = Timestamp::from_second(NEW_YEAR).unwrap_or(Timestamp::UNIX_EPOCH);
-        let clock = virtual_clock(start);
+        Self::start_at(virtual_clock(start)).await
+    }
+
+    /// Starts an empty cluster whose wall time is that of the machine, for tests with other
+    /// processes.
+    ///
+    /// # Panics
+    /// When the API server does not start, which fails the test.
+    pub async fn start_in_real_time() -> Self {
+        Self::start_at(system_clock()).await
+    }
+
+    async fn start_at(clock: Clock) -> Self {
         let options = ServerOptions {
             clock: clock.clone(),
             loopback_endpoints: LoopbackEndpoints::Accept,

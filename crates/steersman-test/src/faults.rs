@@ -36,6 +36,7 @@ struct State {
     crash_after: Option<u32>,
     crashed: CancellationToken,
     storm: Option<Dice>,
+    watch_lists: WatchLists,
     writes: u64,
     last_writes: VecDeque<String>,
 }
@@ -48,6 +49,7 @@ impl Default for State {
             crash_after: None,
             crashed: CancellationToken::new(),
             storm: None,
+            watch_lists: WatchLists::default(),
             writes: 0,
             last_writes: VecDeque::new(),
         }
@@ -79,6 +81,19 @@ enum Fault {
     LoseAnswer,
     /// The server does what was asked, and the client never goes on.
     Crash,
+    /// The watch opens, and its first event says that the version is too old.
+    ExpiredEvent,
+    /// The watch opens, and nothing is ever heard on it.
+    Silence,
+}
+
+/// What the server makes of a watch that is to begin with everything there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum WatchLists {
+    #[default]
+    Served,
+    Refused,
+    Ignored,
 }
 
 impl Faults {
@@ -94,6 +109,31 @@ impl Faults {
     pub fn expire_watches<K: Object>(&self) {
         self.rule::<K>(Verb::Watch, Fault::Refuse(410, "Expired"), Some(1));
         self.drop_watches();
+    }
+
+    /// Ends all open watches, and has the next watch of this kind told so by its first event,
+    /// which is how most servers say it.
+    pub fn expire_watches_by_event<K: Object>(&self) {
+        self.rule::<K>(Verb::Watch, Fault::ExpiredEvent, Some(1));
+        self.drop_watches();
+    }
+
+    /// Ends all open watches, and nothing is heard on the next one of this kind, as if a
+    /// firewall had forgotten the connection.
+    pub fn silence_watch<K: Object>(&self) {
+        self.rule::<K>(Verb::Watch, Fault::Silence, Some(1));
+        self.drop_watches();
+    }
+
+    /// The server is one that refuses watches that begin with a list, until [`Faults::clear`].
+    pub fn refuse_watch_lists(&self) {
+        self.lock().watch_lists = WatchLists::Refused;
+    }
+
+    /// The server is one that does not know watches that begin with a list, and does as if
+    /// nothing had been said of it, until [`Faults::clear`].
+    pub fn ignore_watch_lists(&self) {
+        self.lock().watch_lists = WatchLists::Ignored;
     }
 
     /// Forbids to watch a kind, until [`Faults::clear`].
@@ -160,6 +200,7 @@ impl Faults {
         let mut state = self.lock();
         state.rules.clear();
         state.storm = None;
+        state.watch_lists = WatchLists::Served;
         state.crash_after = None;
         state.crashed = CancellationToken::new();
     }
@@ -175,8 +216,11 @@ impl Faults {
         Client::new(service, namespace)
     }
 
-    async fn pass(&self, client: &Client, request: Request<Body>) -> Result<Response<Faulty>, BoxError> {
+    async fn pass(&self, client: &Client, mut request: Request<Body>) -> Result<Response<Faulty>, BoxError> {
         let verb = verb_of(&request);
+        if begins_with_list(&request) && self.lock().watch_lists == WatchLists::Ignored {
+            forget_list(&mut request);
+        }
         let Some(Admitted { fault, watches, delay }) = self.admit(verb, &request) else {
             return std::future::pending().await;
         };
@@ -198,6 +242,11 @@ impl Faults {
                 client.send(request).await?;
                 self.lock().crashed.cancel();
                 return std::future::pending().await;
+            }
+            Some(Fault::ExpiredEvent) => return Ok(expired_event()),
+            Some(Fault::Silence) => {
+                let silence = Interference { silent: true, ..Interference::new(self.clone(), watches) };
+                return Ok(Response::new(Faulty { body: Body::empty(), interference: Some(silence) }));
             }
             None => {}
         }
@@ -224,7 +273,11 @@ impl Faults {
             state.last_writes.push_back(format!("{} {path}", request.method()));
         }
         // A watch that begins with everything there is reads as a list does.
-        let lists = request.uri().query().is_some_and(|query| query.contains("sendInitialEvents=true"));
+        let lists = begins_with_list(request);
+        if lists && state.watch_lists == WatchLists::Refused {
+            let fault = Some(Fault::Refuse(422, "Invalid"));
+            return Some(Admitted { fault, watches: state.watches.clone(), delay: Duration::ZERO });
+        }
         let mut fault = state.next(verb, plural_of(path));
         if fault.is_none() && lists {
             fault = state.next(Verb::Read, plural_of(path));
@@ -331,6 +384,22 @@ fn verb_of(request: &Request<Body>) -> Verb {
     }
 }
 
+fn begins_with_list(request: &Request<Body>) -> bool {
+    request.uri().query().is_some_and(|query| query.contains("sendInitialEvents=true"))
+}
+
+/// Makes a request what it is to a server that does not know `sendInitialEvents`.
+fn forget_list(request: &mut Request<Body>) {
+    let (path, query) = (request.uri().path(), request.uri().query().unwrap_or_default());
+    let known: Vec<&str> = query
+        .split('&')
+        .filter(|pair| !pair.starts_with("sendInitialEvents=") && !pair.starts_with("resourceVersionMatch="))
+        .collect();
+    if let Ok(uri) = format!("{path}?{}", known.join("&")).parse() {
+        *request.uri_mut() = uri;
+    }
+}
+
 /// The resource in a path such as `/apis/apps/v1/namespaces/default/deployments/web`.
 fn plural_of(path: &str) -> &str {
     let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
@@ -360,6 +429,14 @@ fn refusal(code: u16, reason: &'static str) -> Response<Faulty> {
     response
 }
 
+fn expired_event() -> Response<Faulty> {
+    let event = json!({"type": "ERROR", "object": {
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 410, "reason": "Expired",
+        "message": "too old resource version (a fault of the test)"}});
+    let body = Body::from(format!("{event}\n").into_bytes());
+    Response::new(Faulty { body, interference: None })
+}
+
 /// A body that can be cut off, held up and repeated.
 struct Faulty {
     body: Body,
@@ -375,12 +452,14 @@ struct Interference {
     /// An event that comes a second time.
     again: Option<Frame<Bytes>>,
     over: bool,
+    /// Nothing comes any more.
+    silent: bool,
 }
 
 impl Interference {
     fn new(faults: Faults, watches: CancellationToken) -> Self {
         let end = Box::pin(watches.cancelled_owned());
-        Self { faults, end, held: None, again: None, over: false }
+        Self { faults, end, held: None, again: None, over: false, silent: false }
     }
 
     /// Lets an event that was held up go on.
@@ -419,6 +498,9 @@ impl HttpBody for Faulty {
         };
         if interference.end.as_mut().poll(cx).is_ready() {
             return Poll::Ready(None);
+        }
+        if interference.silent {
+            return Poll::Pending;
         }
         loop {
             match interference.release(cx) {

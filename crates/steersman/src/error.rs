@@ -22,6 +22,8 @@ pub enum Retry {
     After(Duration),
     /// Not before something changes.
     Never,
+    /// Something else must happen first; look again after this long if nothing is heard of it.
+    Wait(Duration),
 }
 
 impl Error {
@@ -33,6 +35,16 @@ impl Error {
     /// An error that is not retried until the object changes: wrong input, a missing feature.
     pub fn terminal(error: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         Self { source: error.into(), retry: Retry::Never }
+    }
+
+    /// Not a failure: the reconcile goes on once something else has happened, such as
+    /// `Error::wait_for("Secret shop/database")`.
+    ///
+    /// Nothing is counted or logged as an error and no back-off grows. What is waited for
+    /// should be watched; in case it is not, the key comes again after half a minute.
+    pub fn wait_for(what: impl Into<String>) -> Self {
+        const AGAIN: Duration = Duration::from_secs(30);
+        Self { source: format!("waiting for {}", what.into()).into(), retry: Retry::Wait(AGAIN) }
     }
 
     /// The same error, with words in front that say what was being done.
@@ -47,6 +59,11 @@ impl Error {
     /// Whether the reconcile waits for a change instead of a retry.
     pub fn is_terminal(&self) -> bool {
         self.retry == Retry::Never
+    }
+
+    /// Whether the reconcile waits for something else to happen.
+    pub fn is_waiting(&self) -> bool {
+        matches!(self.retry, Retry::Wait(_))
     }
 
     /// The underlying error.
@@ -146,6 +163,9 @@ mod tests {
         let error = fails().expect_err("no number");
         assert_eq!(error.retry(), Retry::BackOff);
         assert!(Error::terminal("no such plugin").is_terminal());
+        let waiting = Error::wait_for("Secret shop/database").context("starting");
+        assert!(waiting.is_waiting() && !waiting.is_terminal());
+        assert_eq!(waiting.to_string(), "starting: waiting for Secret shop/database");
     }
 
     #[test]

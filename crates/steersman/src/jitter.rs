@@ -28,6 +28,11 @@ impl Jitter {
         self.spread(delay, 0.1)
     }
 
+    /// Any number, to tell things apart.
+    pub(crate) fn number(&self) -> u64 {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).random()
+    }
+
     /// The delay, up to `share` of it more or less.
     pub(crate) fn spread(&self, delay: Duration, share: f64) -> Duration {
         let mut rng = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -23,10 +23,12 @@
 mod admin;
 mod apply;
 pub mod cache;
+mod checks;
 mod clock;
 pub mod conditions;
 mod context;
 mod controller;
+mod dependents;
 mod error;
 mod events;
 mod jitter;
@@ -38,13 +40,22 @@ mod object;
 mod predicate;
 pub mod queue;
 mod reason;
+mod recent;
 mod reconciler;
 mod request;
+mod sync;
 
-pub use cache::{Cache, Header, MetadataEvent, MetadataStream, Scope, View};
+#[cfg(test)]
+#[path = "queue/tests.rs"]
+mod queue_tests;
+
+pub use cache::{
+    Cache, Followed, Form, Header, Headers, KindReport, MetadataEvent, MetadataStream, Scope, Selection, View,
+};
 pub use clock::{Clock, system_clock, virtual_clock};
 pub use context::Context;
 pub use controller::Controller;
+pub use dependents::{Dependents, Progress};
 pub use error::Error;
 pub use events::{EventType, Recorder, Subject};
 pub use key::Key;
@@ -54,5 +65,6 @@ pub use metrics::Metrics;
 pub use object::Object;
 pub use predicate::Predicate;
 pub use reason::{Reason, Reasons};
+pub use recent::{Recent, Reconciled};
 pub use reconciler::{Finalized, Outcome, Reconciler};
 pub use tokio_util::sync::CancellationToken;

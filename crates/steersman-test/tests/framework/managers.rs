@@ -140,7 +140,8 @@ async fn controllers_of_one_manager_share_one_watch_per_kind() {
     for number in 0..5 {
         let calls = Calls::default();
         let act = Probe { calls: Arc::clone(&calls), act: Idle };
-        manager = manager.controller(Controller::new(format!("probe-{number}"), act).owns::<Secret>());
+        let controller = Controller::new(format!("probe-{number}"), act).owns::<Secret>();
+        manager = manager.controller(controller.shares_its_kind());
         all.push(calls);
     }
     let running = cluster.run_manager(manager);
@@ -149,7 +150,7 @@ async fn controllers_of_one_manager_share_one_watch_per_kind() {
         called(&cluster, calls, "default/a", 1).await;
     }
     let requests = running.metric("rest_client_requests_total{");
-    assert!(requests < 4.5, "{requests} requests for a list and a watch of two kinds");
+    assert!(requests < 2.5, "{requests} requests for the watches of two kinds");
 }
 
 #[tokio::test(start_paused = true)]
@@ -181,6 +182,12 @@ async fn what_is_put_together_wrongly_does_not_start() {
     let manager = || cluster.manager(cluster.options("probe"));
     let twice = manager().controller(probe(Idle).0).controller(probe(Idle).0);
     assert_eq!(message(twice).await, "two controllers are named probe; give one of them another name");
+    let second = Probe { calls: Calls::default(), act: Idle };
+    let both = manager().controller(probe(Idle).0).controller(Controller::new("second", second));
+    assert_eq!(
+        message(both).await,
+        "controllers probe and second both reconcile ConfigMap; make them one, or say with shares_its_kind() that they write different fields"
+    );
     let nameless = manager().controller(probe(Idle).0.finalizer("cleanup"));
     assert!(message(nameless).await.contains("needs a domain and a slash"));
     let mut options = lease_options(&cluster, "x");

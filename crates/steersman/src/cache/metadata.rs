@@ -7,10 +7,10 @@ use std::task::{Context, Poll, Waker};
 
 use futures::Stream;
 use kube::core::ApiResource;
-use tokio_util::sync::DropGuard;
 
+use super::follow::Source;
 use super::header::Header;
-use super::store::{Change, KindStore};
+use super::store::Change;
 
 /// One step in the life of an object whose type is not known.
 #[derive(Clone, Debug)]
@@ -23,23 +23,16 @@ pub enum MetadataEvent {
     Synced,
 }
 
-/// The events of one kind, as [`Cache::watch_metadata`](super::Cache::watch_metadata) gives
-/// them.
+/// The events of one kind, as [`Cache::watch_metadata`](super::Cache::watch_metadata) and
+/// [`Followed::events`](super::Followed::events) give them.
 ///
 /// Several changes of one object that nobody has read yet come out as one, so what waits is
 /// never more than the objects there are. Dropping the stream ends the watch, unless someone
 /// else uses it.
 pub struct MetadataStream {
-    source: Arc<MetadataSource>,
+    source: Arc<Source>,
     listener: u64,
     pending: Arc<Mutex<Pending>>,
-}
-
-/// A store that lives as long as someone listens to it.
-pub(super) struct MetadataSource {
-    pub(super) store: Arc<KindStore>,
-    /// Ends the watch that was started for this store alone.
-    pub(super) _watch: Option<DropGuard>,
 }
 
 #[derive(Default)]
@@ -51,7 +44,7 @@ struct Pending {
 }
 
 impl MetadataStream {
-    pub(super) fn new(source: Arc<MetadataSource>) -> Self {
+    pub(super) fn new(source: Arc<Source>) -> Self {
         let pending: Arc<Mutex<Pending>> = Arc::default();
         let sink = Arc::clone(&pending);
         let listener = source.store.listen(Arc::new(move |change| {

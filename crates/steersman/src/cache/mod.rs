@@ -6,9 +6,13 @@
 //!                                          own writes ────┘ └──▶ View<K>: decoded when read
 //! ```
 
+mod follow;
 mod header;
+mod health;
 mod lines;
 mod metadata;
+mod report;
+mod selection;
 mod store;
 mod view;
 mod watch;
@@ -23,13 +27,17 @@ use kube::core::ApiResource;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
+use self::follow::Source;
+pub use self::follow::{Followed, Headers};
 pub use self::header::{Header, ScanError};
-use self::metadata::MetadataSource;
+pub(crate) use self::health::WatchHealth;
 pub use self::metadata::{MetadataEvent, MetadataStream};
+pub use self::report::KindReport;
+pub use self::selection::{Form, Selection};
 pub(crate) use self::store::{Change, Entry, KindStore};
 pub use self::view::View;
+use self::watch::Watch;
 pub(crate) use self::watch::collection_path;
-use self::watch::{Form, Watch, WatchHealth};
 use crate::jitter::Jitter;
 use crate::metrics::Metrics;
 use crate::object::Object;
@@ -72,8 +80,12 @@ impl Drop for Inner {
 #[derive(Default)]
 struct Kinds {
     started: bool,
+    /// Which objects of a kind are cached, where it is not all of them.
+    selections: HashMap<ResourceId, Selection>,
     whole: HashMap<ResourceId, Kind>,
-    metadata: HashMap<ResourceId, Weak<MetadataSource>>,
+    /// Kinds of which only metadata were declared.
+    metadata: HashMap<ResourceId, Kind>,
+    followed: HashMap<(ResourceId, String), Weak<Source>>,
 }
 
 #[derive(Clone)]
@@ -81,6 +93,16 @@ struct Kind {
     store: Arc<KindStore>,
     health: Arc<WatchHealth>,
     path: String,
+}
+
+impl Kind {
+    fn new(resource: &ApiResource, selection: Selection) -> Self {
+        Self {
+            path: collection_path(resource, selection.namespace.as_deref()),
+            store: Arc::new(KindStore::new(resource.clone(), selection)),
+            health: Arc::default(),
+        }
+    }
 }
 
 type ResourceId = (String, String, String);
@@ -127,25 +149,42 @@ impl Cache {
     /// Makes a kind readable. Before the manager runs this only notes it; afterwards its watch
     /// starts at once.
     pub fn declare<K: Object>(&self) {
-        let namespace = match &self.0.scope {
-            Scope::Namespace(namespace) if K::is_namespaced() => Some(namespace.as_str()),
-            _ => None,
-        };
+        self.declare_as::<K>(Form::Whole);
+    }
+
+    /// Makes the metadata of a kind readable, if it is not cached whole anyway.
+    pub(crate) fn declare_metadata<K: Object>(&self) {
+        self.declare_as::<K>(Form::Metadata);
+    }
+
+    fn declare_as<K: Object>(&self, form: Form) {
         let resource = K::api_resource();
         let mut kinds = self.kinds();
-        if kinds.whole.contains_key(&id(&resource)) {
+        let known = kinds.whole.contains_key(&id(&resource))
+            || form == Form::Metadata && kinds.metadata.contains_key(&id(&resource));
+        if known {
             return;
         }
-        let kind = Kind {
-            path: collection_path(&resource, namespace),
-            store: Arc::new(KindStore::new(resource.clone(), namespace.map(str::to_owned))),
-            health: Arc::default(),
-        };
-        self.0.metrics.add_kind(Arc::clone(&kind.store));
-        if kinds.started {
-            self.spawn(&kind, Form::Whole, self.0.cancel.clone());
+        let mut selection = kinds.selections.get(&id(&resource)).cloned().unwrap_or_default();
+        selection.form = form;
+        if let Scope::Namespace(namespace) = &self.0.scope
+            && K::is_namespaced()
+        {
+            selection.namespace.get_or_insert_with(|| namespace.clone());
         }
-        kinds.whole.insert(id(&resource), kind);
+        let kind = Kind::new(&resource, selection);
+        if kinds.started {
+            self.spawn(&kind, self.0.cancel.clone());
+        }
+        match form {
+            Form::Whole => kinds.whole.insert(id(&resource), kind),
+            Form::Metadata => kinds.metadata.insert(id(&resource), kind),
+        };
+    }
+
+    /// Caches only some objects of a kind, once it is declared.
+    pub(crate) fn select<K: Object>(&self, selection: Selection) {
+        self.kinds().selections.insert(id(&K::api_resource()), selection);
     }
 
     /// Adds an index over a declared kind.
@@ -163,6 +202,14 @@ impl Cache {
         }
     }
 
+    /// Follows some objects of a kind, from what is there now, as long as someone holds on to
+    /// what this returns. The kind may be known only at run time.
+    ///
+    /// All who follow the same objects share one watch, also with controllers.
+    pub fn follow(&self, resource: &ApiResource, selection: Selection) -> Followed {
+        Followed::new(self.source(resource, selection))
+    }
+
     /// Follows the metadata of all objects of a kind in all namespaces, from what is there now.
     ///
     /// Kinds may come and go while the manager runs: dropping the stream ends its watch. A kind
@@ -170,29 +217,29 @@ impl Cache {
     pub fn watch_metadata(&self, resource: &ApiResource) -> MetadataStream {
         // Listening happens outside the lock: while a change is handed out, the functions that
         // get it read the cache, and so take the two locks in the other order.
-        MetadataStream::new(self.metadata_source(resource))
+        MetadataStream::new(self.source(resource, Selection::all().metadata_only()))
     }
 
-    fn metadata_source(&self, resource: &ApiResource) -> Arc<MetadataSource> {
+    fn source(&self, resource: &ApiResource, selection: Selection) -> Arc<Source> {
+        let whole = Selection { form: Form::Whole, ..selection.clone() }.to_string();
         let mut kinds = self.kinds();
-        if self.0.scope == Scope::AllNamespaces
-            && let Some(kind) = kinds.whole.get(&id(resource))
-        {
-            return Arc::new(MetadataSource { store: Arc::clone(&kind.store), _watch: None });
+        let declared =
+            kinds.whole.get(&id(resource)).filter(|kind| kind.store.selection.to_string() == whole);
+        if let Some(kind) = declared {
+            let (store, health) = (Arc::clone(&kind.store), Arc::clone(&kind.health));
+            return Arc::new(Source { store, health, _watch: None });
         }
-        kinds.metadata.retain(|_, source| source.strong_count() > 0);
-        if let Some(source) = kinds.metadata.get(&id(resource)).and_then(Weak::upgrade) {
+        kinds.followed.retain(|_, source| source.strong_count() > 0);
+        let name = (id(resource), selection.to_string());
+        if let Some(source) = kinds.followed.get(&name).and_then(Weak::upgrade) {
             return source;
         }
         let cancel = self.0.cancel.child_token();
-        let kind = Kind {
-            path: collection_path(resource, None),
-            store: Arc::new(KindStore::new(resource.clone(), None)),
-            health: Arc::default(),
-        };
-        self.spawn(&kind, Form::Metadata, cancel.clone());
-        let source = Arc::new(MetadataSource { store: kind.store, _watch: Some(cancel.drop_guard()) });
-        kinds.metadata.insert(id(resource), Arc::downgrade(&source));
+        let kind = Kind::new(resource, selection);
+        self.spawn(&kind, cancel.clone());
+        let Kind { store, health, .. } = kind;
+        let source = Arc::new(Source { store, health, _watch: Some(cancel.drop_guard()) });
+        kinds.followed.insert(name, Arc::downgrade(&source));
         source
     }
 
@@ -214,12 +261,19 @@ impl Cache {
         Some(Arc::clone(&kind.store))
     }
 
+    /// The store of a kind for those who only look at metadata.
+    pub(crate) fn metadata_store(&self, resource: &ApiResource) -> Option<Arc<KindStore>> {
+        let kinds = self.kinds();
+        let kind = kinds.whole.get(&id(resource)).or_else(|| kinds.metadata.get(&id(resource)))?;
+        Some(Arc::clone(&kind.store))
+    }
+
     /// Starts the watches of all declared kinds.
     pub(crate) fn start(&self) {
         let mut kinds = self.kinds();
         if !std::mem::replace(&mut kinds.started, true) {
-            for kind in kinds.whole.values() {
-                self.spawn(kind, Form::Whole, self.0.cancel.clone());
+            for kind in kinds.whole.values().chain(kinds.metadata.values()) {
+                self.spawn(kind, self.0.cancel.clone());
             }
         }
     }
@@ -229,7 +283,7 @@ impl Cache {
     /// # Errors
     /// Names a kind that was not listed in time, and why.
     pub(crate) async fn wait_synced(&self, patience: Duration) -> Result<(), SyncError> {
-        let all: Vec<Kind> = self.kinds().whole.values().cloned().collect();
+        let all = self.declared();
         let deadline = tokio::time::Instant::now() + patience;
         for kind in all {
             let synced = tokio::time::timeout_at(deadline, kind.store.wait_synced()).await;
@@ -246,20 +300,30 @@ impl Cache {
         Ok(())
     }
 
-    /// Kinds that are not filled or whose watch fails, with the reason.
-    pub(crate) fn problems(&self) -> Vec<String> {
-        let kinds = self.kinds();
-        let mut problems: Vec<String> = kinds
-            .whole
-            .values()
-            .filter_map(|kind| match (kind.health.problem(), kind.store.is_synced()) {
-                (Some(problem), _) => Some(format!("{}: {problem}", kind.store.resource.kind)),
-                (None, false) => Some(format!("{}: not listed yet", kind.store.resource.kind)),
-                (None, true) => None,
+    /// Whether the kinds are filled and their watches go on, by the name of each.
+    pub(crate) fn checks(&self) -> Vec<(String, Result<(), String>)> {
+        let mut checks: Vec<_> = self
+            .declared()
+            .iter()
+            .map(|kind| {
+                let answer = match (kind.health.problem(), kind.store.is_synced()) {
+                    (Some(problem), _) => Err(problem),
+                    (None, false) => Err("not listed yet".to_owned()),
+                    (None, true) => Ok(()),
+                };
+                (format!("cache-{}", kind.store.resource.plural), answer)
             })
             .collect();
-        problems.sort();
-        problems
+        checks.sort();
+        checks
+    }
+
+    /// A watch of which nothing was heard for much longer than it takes to notice that.
+    pub(crate) fn stuck(&self) -> Option<String> {
+        let stuck = self.declared().into_iter().find(|kind| {
+            kind.store.is_synced() && kind.health.problem().is_none() && kind.health.age() > watch::STUCK
+        })?;
+        Some(format!("nothing was heard of {} for {:?}", stuck.store.resource.plural, stuck.health.age()))
     }
 
     /// Ends all watches when dropped, for a manager that is cut off instead of stopped.
@@ -274,15 +338,22 @@ impl Cache {
         self.0.tasks.wait().await;
     }
 
-    fn spawn(&self, kind: &Kind, form: Form, cancel: CancellationToken) {
+    /// All kinds that controllers declared.
+    fn declared(&self) -> Vec<Kind> {
+        let kinds = self.kinds();
+        kinds.whole.values().chain(kinds.metadata.values()).cloned().collect()
+    }
+
+    fn spawn(&self, kind: &Kind, cancel: CancellationToken) {
+        self.0.metrics.add_kind(&kind.store);
         let watch = Watch {
             client: self.0.client.clone(),
             store: Arc::clone(&kind.store),
             path: kind.path.clone(),
-            form,
+            streams: true.into(),
             managers: Arc::clone(&self.0.managers),
             health: Arc::clone(&kind.health),
-            metrics: self.0.metrics.watch(&kind.store.resource.kind),
+            metrics: self.0.metrics.watch(&kind.store.resource.kind, &kind.health),
             jitter: self.0.jitter.clone(),
         };
         self.0.tasks.spawn(watch.run(cancel));

@@ -10,6 +10,7 @@ use kube::core::ApiResource;
 use tokio::sync::watch;
 
 use super::header::Header;
+use super::selection::Selection;
 use crate::key::Key;
 use crate::object::Object;
 
@@ -64,8 +65,7 @@ type Extract = Box<dyn Fn(&Entry) -> Vec<String> + Send + Sync>;
 /// All objects of one kind.
 pub(crate) struct KindStore {
     pub(crate) resource: ApiResource,
-    /// The only namespace that is watched; all if none.
-    namespace: Option<String>,
+    pub(crate) selection: Selection,
     state: RwLock<State>,
     /// Held during every change until all listeners have heard of it, so that they hear of
     /// changes in order. The state's lock is free by then: listeners may read.
@@ -100,10 +100,10 @@ struct Index {
 }
 
 impl KindStore {
-    pub(crate) fn new(resource: ApiResource, namespace: Option<String>) -> Self {
+    pub(crate) fn new(resource: ApiResource, selection: Selection) -> Self {
         Self {
             resource,
-            namespace,
+            selection,
             state: RwLock::default(),
             listeners: Mutex::default(),
             synced: watch::channel(false).0,
@@ -139,6 +139,13 @@ impl KindStore {
         let state = self.read();
         let index = state.indexes.iter().find(|index| index.name == name);
         state.resolve(index.and_then(|index| index.keys.get(value)))
+    }
+
+    /// Objects that did not fit the type in which someone wanted to read them.
+    pub(crate) fn unreadable(&self) -> Vec<Key> {
+        let state = self.read();
+        let unread = state.objects.values().filter(|entry| matches!(entry.typed.get(), Some(None)));
+        unread.map(|entry| entry.header.key().clone()).collect()
     }
 
     /// Number of objects and their bytes.
@@ -271,7 +278,7 @@ impl KindStore {
     /// Takes over the server's answer to a write, unless the watch is already past it.
     pub(crate) fn written(&self, header: Header) {
         // Nobody would ever tell us that it is gone again.
-        if self.namespace.is_some() && header.key().namespace() != self.namespace.as_deref() {
+        if !self.selection.admits(&header) {
             return;
         }
         self.change(|state| {

@@ -17,7 +17,7 @@ fn header(name: &str, uid: &str, version: u64, owner: Option<&str>) -> Header {
 }
 
 fn store() -> (KindStore, Arc<Mutex<Vec<String>>>) {
-    let store = KindStore::new(ConfigMap::api_resource(), None);
+    let store = KindStore::new(ConfigMap::api_resource(), Selection::all());
     let log: Arc<Mutex<Vec<String>>> = Arc::default();
     let sink = Arc::clone(&log);
     store.listen(Arc::new(move |change| {
@@ -117,7 +117,7 @@ fn a_write_newer_than_the_list_survives_the_sweep() {
 
 #[test]
 fn a_write_outside_of_the_watched_namespace_is_not_kept() {
-    let store = KindStore::new(ConfigMap::api_resource(), Some("bank".to_owned()));
+    let store = KindStore::new(ConfigMap::api_resource(), Selection::all().in_namespace("bank"));
     list(&store, 5, Vec::new());
     store.written(header("a", "1", 9, None));
     assert_eq!(version(&store, "a"), None);
@@ -251,7 +251,7 @@ mod model {
         fn the_store_ends_where_the_server_is_and_never_shows_less_than_we_wrote(
             steps in proptest::collection::vec(step(), 1..60)
         ) {
-            let store = KindStore::new(ConfigMap::api_resource(), None);
+            let store = KindStore::new(ConfigMap::api_resource(), Selection::all());
             let mut server = Server::default();
             list(&store, 0, Vec::new());
             for step in steps {

@@ -14,9 +14,9 @@ use kube::core::ApiResource;
 use kube::core::request::Request as RequestBuilder;
 use serde::Serialize;
 
-use self::send::{add_owner, namespace_of};
+use self::send::{add_owner, name_of, namespace_of};
 use crate::apply;
-use crate::cache::{Cache, View};
+use crate::cache::{Cache, Headers, View};
 use crate::clock::Clock;
 use crate::error::Error;
 use crate::events::{EventType, Recorder, Subject};
@@ -24,6 +24,7 @@ use crate::key::Key;
 use crate::metrics::ControllerMetrics;
 use crate::object::Object;
 use crate::reason::Reasons;
+use crate::recent::Writes;
 use crate::request;
 
 /// Everything that one reconcile may read and write.
@@ -39,6 +40,7 @@ pub struct Context {
     subject: Option<Subject>,
     declared: Mutex<HashSet<(String, Key)>>,
     misuse: Mutex<Option<String>>,
+    writes: Writes,
 }
 
 /// What all reconciles of one controller share.
@@ -53,6 +55,8 @@ pub(crate) struct Shared {
     pub(crate) primary: ApiResource,
     /// Kinds that the controller declared, by group and kind.
     pub(crate) readable: HashSet<(String, String)>,
+    /// Those, and the ones of which it declared only the metadata.
+    pub(crate) listed: HashSet<(String, String)>,
     /// Kinds that it owns.
     pub(crate) owned: Vec<ApiResource>,
 }
@@ -65,7 +69,16 @@ impl Context {
         failures: u32,
         subject: Option<Subject>,
     ) -> Self {
-        Self { shared, key, reasons, failures, subject, declared: Mutex::default(), misuse: Mutex::default() }
+        Self {
+            shared,
+            key,
+            reasons,
+            failures,
+            subject,
+            declared: Mutex::default(),
+            misuse: Mutex::default(),
+            writes: Writes::default(),
+        }
     }
 
     /// A context for work that the reconciler gives to another task and waits for, such as a large
@@ -80,6 +93,7 @@ impl Context {
             self.failures,
             self.subject.clone(),
         )
+        .noting(&self.writes)
     }
 
     // === about this reconcile ===
@@ -141,14 +155,28 @@ impl Context {
         if self.shared.readable.contains(&kind) {
             return self.shared.cache.view();
         }
-        let mut misuse = lock(&self.misuse);
-        misuse.get_or_insert_with(|| {
+        self.note_misuse(&kind.1, "reads");
+        View::new(None)
+    }
+
+    /// The metadata of the cached objects of a kind that the controller declared in any way,
+    /// also with `owns_metadata` or `watches_metadata`.
+    pub fn metadata<K: Object>(&self) -> Headers {
+        let kind = (K::group(&()).into_owned(), K::kind(&()).into_owned());
+        if self.shared.listed.contains(&kind) {
+            return Headers::new(self.shared.cache.metadata_store(&K::api_resource()));
+        }
+        self.note_misuse(&kind.1, "reads_metadata");
+        Headers::new(None)
+    }
+
+    fn note_misuse(&self, kind: &str, remedy: &str) {
+        let controller = &self.shared.controller;
+        lock(&self.misuse).get_or_insert_with(|| {
             format!(
-                "controller {} reads {}, which it did not declare; add .reads::<{}>() to it",
-                self.shared.controller, kind.1, kind.1
+                "controller {controller} reads {kind}, which it did not declare; add .{remedy}::<{kind}>() to it"
             )
         });
-        View::new(None)
     }
 
     // === writing ===
@@ -224,7 +252,7 @@ impl Context {
             PostParams { field_manager: Some(self.shared.field_manager.clone()), ..PostParams::default() };
         let body = serde_json::to_vec(&value)?;
         let request = RequestBuilder::new(path).create(&params, body)?;
-        self.shared.metrics.wrote(&resource.kind, "create");
+        self.wrote("create", &resource, &Key::new(namespace_of(&value).unwrap_or_default(), name_of(&value)));
         self.take::<K>(&request::send(&self.shared.client, request).await?)
     }
 
@@ -243,7 +271,7 @@ impl Context {
         let params =
             PatchParams { field_manager: Some(self.shared.field_manager.clone()), ..PatchParams::default() };
         let request = RequestBuilder::new(path).patch(key.name(), &params, patch)?;
-        self.shared.metrics.wrote(&resource.kind, "patch");
+        self.wrote("patch", &resource, key);
         self.take::<K>(&request::send(&self.shared.client, request).await?)
     }
 
@@ -283,7 +311,7 @@ impl Context {
             return Ok(());
         };
         for resource in &self.shared.owned {
-            let Some(store) = self.shared.cache.store(resource) else {
+            let Some(store) = self.shared.cache.metadata_store(resource) else {
                 continue;
             };
             for entry in store.owned_by(&subject.uid) {
@@ -304,6 +332,11 @@ impl Context {
             }
         }
         Ok(())
+    }
+
+    /// Counts an object as declared without sending it.
+    pub(crate) fn keep<K: Object>(&self, key: Key) {
+        lock(&self.declared).insert((K::kind(&()).into_owned(), key));
     }
 
     /// Puts an object that came back from a write through [`Context::client`] into the cache.

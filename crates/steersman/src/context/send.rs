@@ -15,12 +15,25 @@ use crate::apply;
 use crate::error::Error;
 use crate::key::Key;
 use crate::object::Object;
+use crate::recent::Writes;
 use crate::request;
 
 impl Context {
     /// What the reconcile did wrong, if anything.
     pub(crate) fn misuse(&self) -> Option<String> {
         lock(&self.misuse).clone()
+    }
+
+    /// Notes what is written in a list that outlives the context.
+    pub(crate) fn noting(mut self, writes: &Writes) -> Self {
+        self.writes = writes.clone();
+        self
+    }
+
+    /// Counts a write that is about to be sent.
+    pub(super) fn wrote(&self, verb: &str, resource: &ApiResource, key: &Key) {
+        self.shared.metrics.wrote(&resource.kind, verb);
+        self.writes.add(verb, &resource.kind, key.as_str());
     }
 
     pub(crate) async fn set_finalizers(&self, version: &str, finalizers: &[String]) -> Result<(), Error> {
@@ -30,7 +43,7 @@ impl Context {
         let params =
             PatchParams { field_manager: Some(self.shared.field_manager.clone()), ..PatchParams::default() };
         let request = RequestBuilder::new(path).patch(self.key.name(), &params, &Patch::Merge(&patch))?;
-        self.shared.metrics.wrote(&resource.kind, "patch");
+        self.wrote("patch", &resource, &self.key);
         let answer = request::send(&self.shared.client, request).await?;
         self.store_written(&answer, &resource);
         Ok(())
@@ -109,7 +122,7 @@ impl Context {
             &params,
             &Patch::Apply(&value),
         )?;
-        self.shared.metrics.wrote(&resource.kind, "apply");
+        self.wrote("apply", &resource, &key);
         let answer = request::send(&self.shared.client, request)
             .await
             .map_err(|error| Error::from(error).context(format!("applying {} {key}", resource.kind)))?;
@@ -146,7 +159,7 @@ impl Context {
             &params,
             &Patch::Apply(&value),
         )?;
-        self.shared.metrics.wrote(&resource.kind, "apply_status");
+        self.wrote("apply_status", resource, key);
         let answer = request::send(&self.shared.client, request).await.map_err(|error| {
             Error::from(error).context(format!("applying the status of {} {key}", resource.kind))
         })?;
@@ -168,7 +181,7 @@ impl Context {
         });
         let request =
             RequestBuilder::new(self.path(resource, key.namespace())).delete(key.name(), &params)?;
-        self.shared.metrics.wrote(&resource.kind, "delete");
+        self.wrote("delete", resource, key);
         let answer = match request::send(&self.shared.client, request).await {
             Ok(answer) => answer,
             Err(error) if request::code(&error) == Some(404) => {
@@ -202,7 +215,7 @@ impl Context {
     }
 
     pub(super) fn store_erased(&self, resource: &ApiResource, key: &Key, uid: Option<&str>) {
-        if let Some(store) = self.shared.cache.store(resource)
+        if let Some(store) = self.shared.cache.metadata_store(resource)
             && let Some(uid) = uid
         {
             store.erased(key, uid);

@@ -7,9 +7,12 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures::stream::BoxStream;
+use futures::{Stream, StreamExt};
+
 pub(crate) use self::run::{Environment, Runs};
 use self::source::Source;
-use crate::cache::Cache;
+use crate::cache::{Cache, Form, Header};
 use crate::key::Key;
 use crate::object::Object;
 use crate::predicate::Predicate;
@@ -42,6 +45,7 @@ pub struct Controller<R: Reconciler> {
     name: String,
     reconciler: Arc<R>,
     sources: Vec<Source>,
+    triggers: Vec<BoxStream<'static, Key>>,
     settings: Settings,
 }
 
@@ -55,6 +59,22 @@ pub(crate) struct Settings {
     pub(crate) field_manager: Option<String>,
     pub(crate) back_off: BackOff,
     pub(crate) predicate: Option<Predicate>,
+    pub(crate) leadership: Leadership,
+    pub(crate) company: Company,
+}
+
+/// Whether a controller runs only in the process that holds the lease.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leadership {
+    Needed,
+    NotNeeded,
+}
+
+/// Whether a controller expects another one for the same kind in its manager.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Company {
+    Alone,
+    Shared,
 }
 
 impl<R: Reconciler> Controller<R> {
@@ -64,6 +84,7 @@ impl<R: Reconciler> Controller<R> {
             name: name.into(),
             reconciler: Arc::new(reconciler),
             sources: Vec::new(),
+            triggers: Vec::new(),
             settings: Settings {
                 concurrency: 4,
                 timeout: Duration::from_secs(120),
@@ -72,6 +93,8 @@ impl<R: Reconciler> Controller<R> {
                 field_manager: None,
                 back_off: BackOff::default(),
                 predicate: None,
+                leadership: Leadership::Needed,
+                company: Company::Alone,
             },
         }
     }
@@ -80,14 +103,23 @@ impl<R: Reconciler> Controller<R> {
     /// Makes the kind readable, and subject to [`Context::prune`](crate::Context::prune).
     #[must_use]
     pub fn owns<K: Object>(mut self) -> Self {
-        self.sources.push(Source::owned::<R::Object, K>(None));
+        self.sources.push(Source::owned::<R::Object, K>(Form::Whole, None));
         self
     }
 
     /// Like [`owns`](Self::owns), but changes of owned objects must pass a predicate.
     #[must_use]
     pub fn owns_when<K: Object>(mut self, predicate: Predicate) -> Self {
-        self.sources.push(Source::owned::<R::Object, K>(Some(predicate)));
+        self.sources.push(Source::owned::<R::Object, K>(Form::Whole, Some(predicate)));
+        self
+    }
+
+    /// Like [`owns`](Self::owns), but only the metadata of owned objects are fetched and cached.
+    /// They are read with [`Context::metadata`](crate::Context::metadata), and declaring one
+    /// again is always sent, since nothing is known of its fields.
+    #[must_use]
+    pub fn owns_metadata<K: Object>(mut self) -> Self {
+        self.sources.push(Source::owned::<R::Object, K>(Form::Metadata, None));
         self
     }
 
@@ -113,10 +145,35 @@ impl<R: Reconciler> Controller<R> {
         self
     }
 
+    /// Like [`watches`](Self::watches), but only metadata are fetched and cached.
+    #[must_use]
+    pub fn watches_metadata<K: Object>(
+        mut self,
+        map: impl Fn(&Header, &Cache) -> Vec<Key> + Send + Sync + 'static,
+    ) -> Self {
+        self.sources.push(Source::watched_metadata::<K>(map));
+        self
+    }
+
+    /// Reconciles the keys of a stream, whatever they come from: another process, a timer, or a
+    /// kind that is followed at run time ([`Followed::keys`](crate::Followed::keys)).
+    #[must_use]
+    pub fn triggered_by(mut self, keys: impl Stream<Item = Key> + Send + 'static) -> Self {
+        self.triggers.push(keys.boxed());
+        self
+    }
+
     /// Makes a kind readable; its changes cause nothing.
     #[must_use]
     pub fn reads<K: Object>(mut self) -> Self {
-        self.sources.push(Source::read::<K>());
+        self.sources.push(Source::read::<K>(Form::Whole));
+        self
+    }
+
+    /// Makes the metadata of a kind readable; its changes cause nothing.
+    #[must_use]
+    pub fn reads_metadata<K: Object>(mut self) -> Self {
+        self.sources.push(Source::read::<K>(Form::Metadata));
         self
     }
 
@@ -180,6 +237,23 @@ impl<R: Reconciler> Controller<R> {
     #[must_use]
     pub fn back_off(mut self, back_off: BackOff) -> Self {
         self.settings.back_off = back_off;
+        self
+    }
+
+    /// Runs in every process, whether it leads or not; for what only reads, or writes things of
+    /// its own process. Its writes are not fenced.
+    #[must_use]
+    pub fn without_election(mut self) -> Self {
+        self.settings.leadership = Leadership::NotNeeded;
+        self
+    }
+
+    /// Allows another controller of the same manager to reconcile the same kind. Without this a
+    /// second one is an error at the start, because two that write the same fields undo each
+    /// other's work: see to it that they do not.
+    #[must_use]
+    pub fn shares_its_kind(mut self) -> Self {
+        self.settings.company = Company::Shared;
         self
     }
 

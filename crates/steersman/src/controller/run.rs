@@ -1,19 +1,21 @@
 //! The life of a controller: keys come in, workers reconcile them.
 
+use std::collections::HashSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
-use futures::FutureExt;
 use futures::future::BoxFuture;
+use futures::{FutureExt, StreamExt};
 use kube::Client;
+use kube::core::ApiResource;
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
 use super::source::{Role, Source, Subscription};
-use super::{Controller, Settings};
-use crate::cache::{Cache, Entry, KindStore};
+use super::{Company, Controller, Leadership, Settings};
+use crate::cache::{Cache, Entry, Form, KindStore};
 use crate::clock::Clock;
 use crate::context::{Context, Shared};
 use crate::error::Error;
@@ -21,8 +23,9 @@ use crate::events::{EventType, Recorder, Subject};
 use crate::jitter::Jitter;
 use crate::metrics::{ControllerMetrics, Metrics};
 use crate::object::Object;
-use crate::queue::{Item, Next, Priority, Queue};
+use crate::queue::{Item, Next, Priority, Queue, Retry};
 use crate::reason::Reason;
+use crate::recent::{Recent, Reconciled, Writes};
 use crate::reconciler::{Finalized, Outcome, Reconciler};
 
 /// What a manager gives to its controllers.
@@ -35,6 +38,7 @@ pub(crate) struct Environment {
     pub(crate) metrics: Metrics,
     pub(crate) jitter: Jitter,
     pub(crate) field_manager: String,
+    pub(crate) recent: Recent,
     /// No further reconcile begins.
     pub(crate) stop: CancellationToken,
     /// Those that run are cut off.
@@ -46,8 +50,12 @@ pub(crate) trait Runs: Send {
     fn name(&self) -> &str;
     /// Says what is wrong with the settings, if anything.
     fn check(&self) -> Result<(), String>;
-    /// Names the kinds that are needed.
-    fn declare(&self, cache: &Cache, field_manager: &str);
+    /// Names the kinds that are needed in a form.
+    fn declare(&self, cache: &Cache, field_manager: &str, form: Form);
+    /// The kind that it reconciles, and whether another one may as well.
+    fn kind(&self) -> (ApiResource, Company);
+    /// Whether it runs only while leading.
+    fn leadership(&self) -> Leadership;
     /// Runs until stopped.
     fn run(self: Box<Self>, environment: Environment) -> BoxFuture<'static, ()>;
 }
@@ -73,12 +81,22 @@ impl<R: Reconciler> Runs for Controller<R> {
         }
     }
 
-    fn declare(&self, cache: &Cache, field_manager: &str) {
+    fn declare(&self, cache: &Cache, field_manager: &str, form: Form) {
         cache.keep_manager(self.settings.field_manager.as_deref().unwrap_or(field_manager));
-        cache.declare::<R::Object>();
-        for source in &self.sources {
+        if form == Form::Whole {
+            cache.declare::<R::Object>();
+        }
+        for source in self.sources.iter().filter(|source| source.form == form) {
             source.declare(cache);
         }
+    }
+
+    fn kind(&self) -> (ApiResource, Company) {
+        (R::Object::api_resource(), self.settings.company)
+    }
+
+    fn leadership(&self) -> Leadership {
+        self.settings.leadership
     }
 
     fn run(self: Box<Self>, environment: Environment) -> BoxFuture<'static, ()> {
@@ -87,7 +105,7 @@ impl<R: Reconciler> Runs for Controller<R> {
 }
 
 async fn run<R: Reconciler>(controller: Controller<R>, environment: Environment) {
-    let Controller { name, reconciler, mut sources, settings } = controller;
+    let Controller { name, reconciler, mut sources, triggers, settings } = controller;
     let cache = &environment.cache;
     sources.insert(0, Source::primary::<R::Object>(settings.predicate.clone()));
     let Some(store) = cache.store(&R::Object::api_resource()) else {
@@ -104,10 +122,8 @@ async fn run<R: Reconciler>(controller: Controller<R>, environment: Environment)
         recorder: environment.recorder.clone(),
         metrics: metrics.clone(),
         primary: R::Object::api_resource(),
-        readable: sources
-            .iter()
-            .map(|source| (source.resource.group.clone(), source.resource.kind.clone()))
-            .collect(),
+        readable: kinds_of(sources.iter().filter(|source| source.form == Form::Whole)),
+        listed: kinds_of(sources.iter()),
         owned: sources
             .iter()
             .filter(|source| source.role == Role::Owned)
@@ -125,6 +141,8 @@ async fn run<R: Reconciler>(controller: Controller<R>, environment: Environment)
         resource: Arc::new(R::Object::api_resource()),
         store,
         metrics,
+        recent: environment.recent.clone(),
+        jitter: environment.jitter.clone(),
     });
     let mut tasks = JoinSet::new();
     for _ in 0..worker.settings.concurrency {
@@ -132,11 +150,19 @@ async fn run<R: Reconciler>(controller: Controller<R>, environment: Environment)
     }
     let subscriptions: Vec<Subscription> =
         sources.into_iter().filter_map(|source| source.subscribe(cache, &queue)).collect();
+    let mut triggers = futures::stream::select_all(triggers);
+    let triggered = async {
+        while let Some(key) = triggers.next().await {
+            queue.add(key, Priority::Interactive, Reason::Manual);
+        }
+        std::future::pending::<()>().await;
+    };
     tracing::info!(controller = name, "started");
 
     tokio::select! {
         () = environment.stop.cancelled() => {}
         () = worker.resync(&queue, &environment.jitter) => {}
+        () = triggered => {}
     }
     drop(subscriptions);
     queue.close();
@@ -156,6 +182,8 @@ struct Worker<R: Reconciler> {
     resource: Arc<kube::core::ApiResource>,
     store: Arc<KindStore>,
     metrics: ControllerMetrics,
+    recent: Recent,
+    jitter: Jitter,
 }
 
 impl<R: Reconciler> Worker<R> {
@@ -182,13 +210,17 @@ impl<R: Reconciler> Worker<R> {
 
     /// One reconcile: whatever happens in it, the worker goes on.
     async fn attempt(&self, item: &Item) -> Next {
-        let began = Instant::now();
+        let (began, at) = (Instant::now(), (self.shared.clock)());
         self.metrics.active.inc();
         self.metrics.reasons(&item.reasons);
-        let span = tracing::debug_span!("reconcile", controller = %self.shared.controller, key = %item.key);
-        let reconcile = AssertUnwindSafe(self.reconcile(item).instrument(span)).catch_unwind();
+        let id = format!("{:016x}", self.jitter.number());
+        let span = tracing::info_span!(
+            "reconcile", controller = %self.shared.controller, key = %item.key, id, reasons = %item.reasons
+        );
+        let writes = Writes::default();
+        let reconcile = AssertUnwindSafe(self.reconcile(item, &writes)).catch_unwind();
         let timeout = self.settings.timeout;
-        let result = match tokio::time::timeout(timeout, reconcile).await {
+        let result = match tokio::time::timeout(timeout, reconcile).instrument(span.clone()).await {
             Ok(Ok(result)) => result,
             Ok(Err(panic)) => {
                 self.metrics.panics.inc();
@@ -199,53 +231,78 @@ impl<R: Reconciler> Worker<R> {
                 Err(Error::msg(format!("the reconcile took longer than {timeout:?} and was cut off")))
             }
         };
+        let _entered = span.enter();
         self.metrics.active.dec();
-        self.metrics.seconds.observe(began.elapsed().as_secs_f64());
-        match result {
+        let took = began.elapsed();
+        self.metrics.seconds.observe(took.as_secs_f64());
+        let (next, result, message) = self.settle(item, result);
+        tracing::debug!(?took, ?next, "reconciled");
+        self.recent.add(Reconciled {
+            id,
+            controller: self.shared.controller.clone(),
+            key: item.key.to_string(),
+            reasons: item.reasons.to_string(),
+            began: at,
+            seconds: took.as_secs_f64(),
+            result,
+            message,
+            writes: writes.take(),
+        });
+        next
+    }
+
+    /// What comes next, in which word it is told, and what there is to say about it.
+    fn settle(&self, item: &Item, result: Result<Next, Error>) -> (Next, &'static str, Option<String>) {
+        let error = match result {
             Ok(next) => {
-                match next {
-                    Next::Again(_) => self.metrics.requeue.inc(),
-                    Next::After(..) => self.metrics.requeue_after.inc(),
-                    Next::Forget | Next::Failed(_) => self.metrics.success.inc(),
+                let (counter, name) = match next {
+                    Next::Again(_) => (&self.metrics.requeue, "requeue"),
+                    Next::After(..) => (&self.metrics.requeue_after, "requeue_after"),
+                    Next::Forget | Next::Failed(_) => (&self.metrics.success, "done"),
                 };
-                tracing::debug!(
-                    controller = %self.shared.controller, key = %item.key, reasons = %item.reasons,
-                    took = ?began.elapsed(), ?next, "reconciled"
-                );
-                next
+                counter.inc();
+                return (next, name, None);
             }
-            Err(error) => {
-                self.metrics.error.inc();
-                self.metrics.errors.inc();
-                if error.is_terminal() {
-                    self.metrics.terminal_errors.inc();
-                }
-                self.report(item, &error);
-                Next::Failed(error.retry())
-            }
+            Err(error) => error,
+        };
+        let message = Some(error.to_string());
+        if let Retry::Wait(delay) = error.retry() {
+            self.metrics.requeue_after.inc();
+            tracing::info!("{error}");
+            return (Next::After(delay, "waits for something else"), "waiting", message);
         }
+        self.metrics.error.inc();
+        self.metrics.errors.inc();
+        if error.is_terminal() {
+            self.metrics.terminal_errors.inc();
+        }
+        self.report(item, &error);
+        let name = match error.is_terminal() {
+            true => "terminal",
+            false => "error",
+        };
+        (Next::Failed(error.retry()), name, message)
     }
 
     fn report(&self, item: &Item, error: &Error) {
-        let Shared { controller, .. } = &*self.shared;
-        let (key, reasons, failures) = (&item.key, &item.reasons, item.failures + 1);
-        // Someone else was faster: that is what retries are for.
+        // Controller, key and reasons are told by the span. Someone else was faster: that is
+        // what retries are for.
         if error.has_code(409) {
-            tracing::debug!(%controller, %key, %reasons, %error, "conflict, trying again");
+            tracing::debug!(%error, "conflict, trying again");
         } else if error.is_terminal() {
-            tracing::error!(%controller, %key, %reasons, %error, "reconcile failed and waits for a change");
+            tracing::error!(%error, "reconcile failed and waits for a change");
         } else {
-            tracing::warn!(%controller, %key, %reasons, %error, failures, "reconcile failed, trying again");
+            tracing::warn!(%error, failures = item.failures + 1, "reconcile failed, trying again");
         }
     }
 
-    async fn reconcile(&self, item: &Item) -> Result<Next, Error> {
+    async fn reconcile(&self, item: &Item, writes: &Writes) -> Result<Next, Error> {
         let Some(entry) = self.store.get(&item.key) else {
-            let cx = self.context(item, None);
+            let cx = self.context(item, None).noting(writes);
             self.reconciler.gone(&item.key, &cx).await?;
             return checked(&cx, Next::Forget);
         };
-        let cx = self.context(item, Some(&entry));
+        let cx = self.context(item, Some(&entry)).noting(writes);
         let Some(mut object) = entry.typed::<R::Object>() else {
             let note = format!(
                 "this object does not fit the type that controller {} knows; correct it or update the controller",
@@ -296,6 +353,10 @@ impl<R: Reconciler> Worker<R> {
         });
         Context::new(Arc::clone(&self.shared), item.key.clone(), item.reasons.clone(), item.failures, subject)
     }
+}
+
+fn kinds_of<'a>(sources: impl Iterator<Item = &'a Source>) -> HashSet<(String, String)> {
+    sources.map(|source| (source.resource.group.clone(), source.resource.kind.clone())).collect()
 }
 
 /// A reconcile that read what it must not has failed, whatever it returned.

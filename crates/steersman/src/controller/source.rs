@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use kube::core::ApiResource;
 
-use crate::cache::{Cache, Change, Entry, KindStore};
+use crate::cache::{Cache, Change, Entry, Form, Header, KindStore};
 use crate::key::Key;
 use crate::object::Object;
 use crate::predicate::Predicate;
@@ -16,7 +16,9 @@ use crate::reason::Reason;
 pub(super) struct Source {
     pub(super) resource: ApiResource,
     pub(super) role: Role,
-    declare: Box<dyn Fn(&Cache) + Send + Sync>,
+    /// Whether whole objects are cached, or their metadata.
+    pub(super) form: Form,
+    declare: Declare,
     listen: Option<Box<Listen>>,
 }
 
@@ -28,6 +30,8 @@ pub(super) enum Role {
     Watched,
     Read,
 }
+
+type Declare = Box<dyn Fn(&Cache) + Send + Sync>;
 
 type Listen = dyn Fn(&Change, &Cache, &Queue) + Send + Sync;
 
@@ -67,10 +71,10 @@ impl Source {
             }
             Change::Synced => {}
         };
-        Self::listening::<K>(Role::Primary, listen)
+        Self::listening::<K>(Role::Primary, Form::Whole, listen)
     }
 
-    pub(super) fn owned<O: Object, K: Object>(predicate: Option<Predicate>) -> Self {
+    pub(super) fn owned<O: Object, K: Object>(form: Form, predicate: Option<Predicate>) -> Self {
         let listen = move |change: &Change, _: &Cache, queue: &Queue| {
             let (old, new) = match change {
                 // Their owners are there as well.
@@ -95,12 +99,29 @@ impl Source {
                 queue.add(owner, Priority::Interactive, reason);
             }
         };
-        Self::listening::<K>(Role::Owned, listen)
+        Self::listening::<K>(Role::Owned, form, listen)
     }
 
     pub(super) fn watched<K: Object>(
         predicate: Option<Predicate>,
         map: impl Fn(&K, &Cache) -> Vec<Key> + Send + Sync + 'static,
+    ) -> Self {
+        let find = move |entry: &Entry, cache: &Cache| {
+            entry.typed::<K>().map_or_else(Vec::new, |object| map(&object, cache))
+        };
+        Self::mapped::<K>(Form::Whole, predicate, find)
+    }
+
+    pub(super) fn watched_metadata<K: Object>(
+        map: impl Fn(&Header, &Cache) -> Vec<Key> + Send + Sync + 'static,
+    ) -> Self {
+        Self::mapped::<K>(Form::Metadata, None, move |entry, cache| map(&entry.header, cache))
+    }
+
+    fn mapped<K: Object>(
+        form: Form,
+        predicate: Option<Predicate>,
+        find: impl Fn(&Entry, &Cache) -> Vec<Key> + Send + Sync + 'static,
     ) -> Self {
         let listen = move |change: &Change, cache: &Cache, queue: &Queue| {
             let (old, new, priority) = match change {
@@ -115,8 +136,8 @@ impl Source {
                 return;
             }
             let mut keys = BTreeSet::new();
-            for object in old.into_iter().chain(new).filter_map(|entry| entry.typed::<K>()) {
-                keys.extend(map(&object, cache));
+            for entry in old.into_iter().chain(new) {
+                keys.extend(find(entry, cache));
             }
             let Some(seen) = new.or(old) else { return };
             for mapped in keys {
@@ -124,14 +145,15 @@ impl Source {
                 queue.add(mapped, priority, reason);
             }
         };
-        Self::listening::<K>(Role::Watched, listen)
+        Self::listening::<K>(Role::Watched, form, listen)
     }
 
-    pub(super) fn read<K: Object>() -> Self {
+    pub(super) fn read<K: Object>(form: Form) -> Self {
         Self {
             resource: K::api_resource(),
             role: Role::Read,
-            declare: Box::new(|cache| cache.declare::<K>()),
+            form,
+            declare: declaration::<K>(form),
             listen: None,
         }
     }
@@ -144,6 +166,7 @@ impl Source {
         Self {
             resource: K::api_resource(),
             role: Role::Read,
+            form: Form::Whole,
             declare: Box::new(move |cache| {
                 let values = Arc::clone(&values);
                 cache.declare::<K>();
@@ -155,12 +178,14 @@ impl Source {
 
     fn listening<K: Object>(
         role: Role,
+        form: Form,
         listen: impl Fn(&Change, &Cache, &Queue) + Send + Sync + 'static,
     ) -> Self {
         Self {
             resource: K::api_resource(),
             role,
-            declare: Box::new(|cache| cache.declare::<K>()),
+            form,
+            declare: declaration::<K>(form),
             listen: Some(Box::new(listen)),
         }
     }
@@ -172,10 +197,20 @@ impl Source {
     /// Lets keys flow into the queue.
     pub(super) fn subscribe(self, cache: &Cache, queue: &Arc<Queue>) -> Option<Subscription> {
         let listen = self.listen?;
-        let store = cache.store(&self.resource)?;
+        let store = match self.form {
+            Form::Whole => cache.store(&self.resource)?,
+            Form::Metadata => cache.metadata_store(&self.resource)?,
+        };
         let (cache, queue) = (cache.clone(), Arc::clone(queue));
         let id = store.listen(Arc::new(move |change| listen(change, &cache, &queue)));
         Some(Subscription { store, id })
+    }
+}
+
+fn declaration<K: Object>(form: Form) -> Declare {
+    match form {
+        Form::Whole => Box::new(|cache| cache.declare::<K>()),
+        Form::Metadata => Box::new(|cache| cache.declare_metadata::<K>()),
     }
 }
 

@@ -6,7 +6,9 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use http::{HeaderValue, Method, Request};
+use http::header::CONTENT_LENGTH;
+use http::{HeaderValue, Method, Request, Response};
+use http_body::Body as _;
 use kube::Client;
 use kube::client::Body;
 use tokio::time::Instant;
@@ -110,11 +112,21 @@ pub(crate) fn counted(client: Client, metrics: &Metrics) -> Client {
         async move {
             let method = request.method().clone();
             let host = request.uri().host().unwrap_or_default().to_owned();
+            let (sent, began) = (request.body().size_hint().exact(), Instant::now());
             let answer = client.send(request).await;
-            match &answer {
-                Ok(response) => metrics.requested(method.as_str(), response.status().as_str(), &host),
-                Err(_) => metrics.requested(method.as_str(), "<error>", &host),
-            }
+            let length = |response: &Response<Body>| {
+                let length = response.headers().get(CONTENT_LENGTH)?.to_str().ok()?;
+                length.parse().ok()
+            };
+            let status = answer.as_ref().map(Response::status);
+            metrics.requested(&crate::metrics::Request {
+                method: method.as_str(),
+                host: &host,
+                code: status.as_ref().map_or("<error>", |status| status.as_str()),
+                took: began.elapsed(),
+                sent,
+                received: answer.as_ref().ok().and_then(length),
+            });
             answer
         }
     });

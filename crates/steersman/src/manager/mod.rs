@@ -20,13 +20,16 @@ use tokio_util::sync::CancellationToken;
 pub use self::options::{Endpoints, ManagerError, Options};
 use self::work::Work;
 use crate::admin::Admin;
-use crate::cache::Cache;
-use crate::controller::{Controller, Environment, Runs};
+use crate::cache::{Cache, Form, Selection};
+use crate::checks::Checks;
+use crate::controller::{Company, Controller, Environment, Leadership, Runs};
 use crate::error::Error;
 use crate::events::{self, Recorder};
 use crate::jitter::Jitter;
 use crate::lease::{Election, Fence, counted};
 use crate::metrics::Metrics;
+use crate::object::Object;
+use crate::recent::Recent;
 use crate::reconciler::Reconciler;
 
 type Task = Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, Result<(), Error>> + Send>;
@@ -70,6 +73,9 @@ pub struct Manager {
     runnables: Vec<(String, Task)>,
     started_leading: Vec<Callback>,
     stopped_leading: Vec<Callback>,
+    live: Checks,
+    ready: Checks,
+    recent: Recent,
     listeners: Option<Listeners>,
 }
 
@@ -106,6 +112,9 @@ impl Manager {
             runnables: Vec::new(),
             started_leading: Vec::new(),
             stopped_leading: Vec::new(),
+            live: Checks::default(),
+            ready: Checks::default(),
+            recent: Recent::default(),
             listeners: None,
         }
     }
@@ -142,6 +151,43 @@ impl Manager {
     pub fn on_stopped_leading(mut self, callback: impl FnMut() + Send + 'static) -> Self {
         self.stopped_leading.push(Box::new(callback));
         self
+    }
+
+    /// Adds a check to `/healthz`, under its name also at `/healthz/<name>`: as long as it
+    /// returns an error, the process counts as broken and wants to be started again.
+    #[must_use]
+    pub fn health_check(
+        mut self,
+        name: &str,
+        check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        self.live.add(name, Arc::new(check));
+        self
+    }
+
+    /// Adds a check to `/readyz`, under its name also at `/readyz/<name>`: as long as it returns
+    /// an error, the process counts as not ready to be used.
+    #[must_use]
+    pub fn ready_check(
+        mut self,
+        name: &str,
+        check: impl Fn() -> Result<(), String> + Send + Sync + 'static,
+    ) -> Self {
+        self.ready.add(name, Arc::new(check));
+        self
+    }
+
+    /// Caches only some objects of a kind, for all controllers. Others are never seen, not even
+    /// those that were written here.
+    #[must_use]
+    pub fn select<K: Object>(self, selection: Selection) -> Self {
+        self.cache.select::<K>(selection);
+        self
+    }
+
+    /// The last reconciles of all controllers.
+    pub fn recent(&self) -> Recent {
+        self.recent.clone()
     }
 
     /// The cache that the controllers share.
@@ -196,7 +242,13 @@ impl Manager {
         self.listen().await?;
         let synced = Arc::new(AtomicBool::new(false));
         let listeners = self.listeners.take().unwrap_or_default();
-        let admin = Admin { metrics: self.metrics.clone(), readiness: readiness(&self.cache, &synced) };
+        let admin = Admin {
+            metrics: self.metrics.clone(),
+            live: liveness(self.live, &self.cache),
+            ready: readiness(self.ready, &self.cache, &synced),
+            cache: self.cache.clone(),
+            recent: self.recent.clone(),
+        };
         let admin_stop = CancellationToken::new();
         let mut admin_tasks = JoinSet::new();
         for listener in listeners.sockets {
@@ -206,8 +258,11 @@ impl Manager {
         sender.spawn(self.sender.run());
         let _cache_ends = self.cache.stop_on_drop();
 
-        for controller in &self.controllers {
-            controller.declare(&self.cache, &self.options.name);
+        // What one controller needs whole, the others need not fetch a second time.
+        for form in [Form::Whole, Form::Metadata] {
+            for controller in &self.controllers {
+                controller.declare(&self.cache, &self.options.name, form);
+            }
         }
         self.cache.start();
         let election = self.options.lease.clone().map(|lease| {
@@ -221,19 +276,39 @@ impl Manager {
                 metrics,
             )
         });
-        let work = Work {
-            environment: Environment {
-                client: self.guarded,
-                cache: self.cache.clone(),
-                clock: Arc::clone(&self.options.clock),
-                recorder: self.recorder,
-                metrics: self.metrics,
-                jitter: self.jitter,
-                field_manager: self.options.name.clone(),
+        let environment = Environment {
+            client: self.guarded,
+            cache: self.cache.clone(),
+            clock: Arc::clone(&self.options.clock),
+            recorder: self.recorder,
+            metrics: self.metrics,
+            jitter: self.jitter,
+            field_manager: self.options.name.clone(),
+            recent: self.recent,
+            stop: CancellationToken::new(),
+            abort: CancellationToken::new(),
+        };
+        let (controllers, always): (Vec<_>, Vec<_>) = self
+            .controllers
+            .into_iter()
+            .partition(|controller| controller.leadership() == Leadership::Needed);
+        let mut unfenced = None;
+        if !always.is_empty() {
+            let (recorder, unfenced_sender) =
+                events::recorder(self.client.clone(), Arc::clone(&self.options.clock));
+            sender.spawn(unfenced_sender.run());
+            unfenced = Some(Environment {
+                client: self.client,
+                recorder,
                 stop: CancellationToken::new(),
                 abort: CancellationToken::new(),
-            },
-            controllers: self.controllers,
+                ..environment.clone()
+            });
+        }
+        let work = Work {
+            environment,
+            controllers,
+            always: unfenced.map(|environment| (environment, always)),
             runnables: self.runnables,
             started_leading: self.started_leading,
             stopped_leading: self.stopped_leading,
@@ -280,6 +355,25 @@ impl Manager {
                 )));
             }
         }
+        self.check_kinds()
+    }
+
+    /// One kind, one controller: two would undo each other's work.
+    fn check_kinds(&self) -> Result<(), ManagerError> {
+        let mut known = std::collections::HashMap::new();
+        for controller in &self.controllers {
+            let (resource, company) = controller.kind();
+            let other = known.insert((resource.group, resource.kind.clone()), (controller.name(), company));
+            if let Some((other, their_company)) = other
+                && company == Company::Alone
+                && their_company == Company::Alone
+            {
+                return Err(ManagerError::Invalid(format!(
+                    "controllers {other} and {} both reconcile {}; make them one, or say with shares_its_kind() that they write different fields",
+                    controller.name(), resource.kind
+                )));
+            }
+        }
         Ok(())
     }
 }
@@ -297,20 +391,30 @@ impl Listeners {
 /// Gives the last events a moment to be sent.
 async fn finish(mut sender: JoinSet<()>) {
     const MOMENT: Duration = Duration::from_secs(2);
-    if tokio::time::timeout(MOMENT, sender.join_next()).await.is_err() {
+    let sent = async { while sender.join_next().await.is_some() {} };
+    if tokio::time::timeout(MOMENT, sent).await.is_err() {
         sender.shutdown().await;
     }
 }
 
-fn readiness(cache: &Cache, synced: &Arc<AtomicBool>) -> crate::admin::Readiness {
+/// The process is well, unless a watch is neither heard of nor said to fail: then its loop is
+/// stuck, and only a new start helps.
+fn liveness(mut checks: Checks, cache: &Cache) -> Checks {
+    checks.add("ping", Arc::new(|| Ok(())));
+    let cache = cache.clone();
+    checks.add("watches", Arc::new(move || cache.stuck().map_or(Ok(()), Err)));
+    checks
+}
+
+fn readiness(mut checks: Checks, cache: &Cache, synced: &Arc<AtomicBool>) -> Checks {
     let (cache, synced) = (cache.clone(), Arc::clone(synced));
-    Arc::new(move || {
-        let mut missing = cache.problems();
-        if !synced.load(Ordering::Relaxed) && missing.is_empty() {
-            missing.push("starting".to_owned());
-        }
-        missing
-    })
+    let started = move || match synced.load(Ordering::Relaxed) {
+        true => Ok(()),
+        false => Err("the first lists are under way".to_owned()),
+    };
+    checks.add("started", Arc::new(started));
+    checks.add_list(Arc::new(move || cache.checks()));
+    checks
 }
 
 impl fmt::Debug for Manager {

@@ -14,6 +14,8 @@ use crate::lease::Election;
 pub(super) struct Work {
     pub(super) environment: Environment,
     pub(super) controllers: Vec<Box<dyn Runs>>,
+    /// Those that run whether we lead or not, and what they get.
+    pub(super) always: Option<(Environment, Vec<Box<dyn Runs>>)>,
     pub(super) runnables: Vec<(String, Task)>,
     pub(super) started_leading: Vec<Callback>,
     pub(super) stopped_leading: Vec<Callback>,
@@ -21,8 +23,35 @@ pub(super) struct Work {
 }
 
 impl Work {
-    /// Waits for the lease, works while holding it, and hands it back.
+    /// Works until shutdown: at once on what needs no lease, on the rest while holding it.
     pub(super) async fn run(
+        mut self,
+        election: Option<&Election>,
+        shutdown: &CancellationToken,
+    ) -> Result<(), ManagerError> {
+        let grace = self.grace;
+        let Some((environment, controllers)) = self.always.take() else {
+            return self.lead(election, shutdown).await;
+        };
+        let Environment { stop, abort, .. } = environment.clone();
+        let mut tasks = JoinSet::new();
+        for controller in controllers {
+            tasks.spawn(controller.run(environment.clone()));
+        }
+        drop(environment);
+        let result = self.lead(election, shutdown).await;
+        stop.cancel();
+        let drained = async { while tasks.join_next().await.is_some() {} };
+        if tokio::time::timeout(grace, drained).await.is_err() {
+            tracing::warn!(?grace, "reconciles did not end in time and are cut off");
+        }
+        abort.cancel();
+        while tasks.join_next().await.is_some() {}
+        result
+    }
+
+    /// Waits for the lease, works while holding it, and hands it back.
+    async fn lead(
         mut self,
         election: Option<&Election>,
         shutdown: &CancellationToken,

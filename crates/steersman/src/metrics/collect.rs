@@ -1,7 +1,8 @@
 //! Figures that are read off the thing itself when someone asks.
 
+use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::Weak;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -9,8 +10,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 
-use super::{Labels, Queues, WatchMetrics, lock};
-use crate::cache::KindStore;
+use super::{Labels, Queues, Stores, Watches, lock};
 use crate::queue::Priority;
 
 fn gauges(
@@ -62,14 +62,18 @@ impl Collector for QueueCollector {
     }
 }
 
-pub(super) struct CacheCollector(pub(super) Arc<Mutex<Vec<Arc<KindStore>>>>);
+pub(super) struct CacheCollector(pub(super) Stores);
 
 impl Collector for CacheCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let sizes: Vec<_> = lock(&self.0)
-            .iter()
-            .map(|store| (vec![("kind", store.resource.kind.clone())], store.size()))
-            .collect();
+        // A kind may be watched several times, with other selectors.
+        let mut sizes: BTreeMap<String, (usize, usize)> = BTreeMap::new();
+        for store in lock(&self.0).iter().filter_map(Weak::upgrade) {
+            let (objects, bytes) = store.size();
+            let sum = sizes.entry(store.resource.kind.clone()).or_default();
+            *sum = (sum.0 + objects, sum.1 + bytes);
+        }
+        let sizes: Vec<_> = sizes.into_iter().map(|(kind, size)| (vec![("kind", kind)], size)).collect();
         gauges(
             &mut encoder,
             "controller_cache_objects",
@@ -85,19 +89,21 @@ impl Collector for CacheCollector {
     }
 }
 
-pub(super) struct WatchCollector(pub(super) Arc<Mutex<Vec<WatchMetrics>>>);
+pub(super) struct WatchCollector(pub(super) Watches);
 
 impl Collector for WatchCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        let watches = lock(&self.0).clone();
+        // The watch that has been silent the longest tells of its kind.
+        let mut ages: BTreeMap<String, f64> = BTreeMap::new();
+        for (kind, watch) in lock(&self.0).iter().filter_map(|(kind, watch)| Some((kind, watch.upgrade()?))) {
+            let age = ages.entry(kind.clone()).or_default();
+            *age = age.max(watch.age().as_secs_f64());
+        }
         gauges(
             &mut encoder,
             "controller_watch_last_event_age_seconds",
             "Time since the server last said something on a watch",
-            watches.iter().map(|watch| {
-                let age = lock(&watch.heard).elapsed();
-                (vec![("kind", watch.kind.clone())], age.as_secs_f64())
-            }),
+            ages.into_iter().map(|(kind, age)| (vec![("kind", kind)], age)),
         )
     }
 }
@@ -123,6 +129,17 @@ impl Collector for ProcessCollector {
             // Linux counts in hundredths of a second towards programs, on every machine.
             ConstCounter::new((user + system) / 100.0).encode(metric)?;
         }
+        let plain = [
+            ("process_virtual_memory_bytes", "Address space of this process", field(20)),
+            ("process_start_time_seconds", "When this process started, since 1970", start_time(field(19))),
+            ("process_max_fds", "How many files this process may open", open_files_limit()),
+        ];
+        for (name, help, value) in plain {
+            if let Some(value) = value {
+                let metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+                ConstGauge::new(value).encode(metric)?;
+            }
+        }
         if let Some(pages) = field(21) {
             let metric = encoder.encode_descriptor(
                 "process_resident_memory_bytes",
@@ -143,6 +160,19 @@ impl Collector for ProcessCollector {
         }
         Ok(())
     }
+}
+
+/// Seconds since 1970 of a time in hundredths of a second since the machine started.
+fn start_time(ticks: Option<f64>) -> Option<f64> {
+    let stat = std::fs::read_to_string("/proc/stat").ok()?;
+    let booted: f64 = stat.lines().find_map(|line| line.strip_prefix("btime "))?.trim().parse().ok()?;
+    Some(booted + ticks? / 100.0)
+}
+
+fn open_files_limit() -> Option<f64> {
+    let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
+    let files = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    files.split_whitespace().next()?.parse().ok()
 }
 
 macro_rules! named {

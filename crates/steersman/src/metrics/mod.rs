@@ -4,8 +4,9 @@
 //! There is no global registry: every manager has its own.
 
 mod collect;
+mod requests;
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -13,16 +14,20 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
-use tokio::time::Instant;
 
 use self::collect::{CacheCollector, ProcessCollector, QueueCollector, WatchCollector};
-use crate::cache::KindStore;
+pub(crate) use self::requests::Request;
+use crate::cache::{KindStore, WatchHealth};
 use crate::queue::Queue;
 use crate::reason::Reasons;
 
 pub(crate) type Labels = Vec<(&'static str, String)>;
 /// Queues by the names of their controllers.
 pub(crate) type Queues = Arc<Mutex<Vec<(String, Arc<Queue>)>>>;
+/// Stores that may end at any time.
+pub(crate) type Stores = Arc<Mutex<Vec<Weak<KindStore>>>>;
+/// Watches by kind, that may end at any time.
+pub(crate) type Watches = Arc<Mutex<Vec<(String, Weak<WatchHealth>)>>>;
 type Counters = Family<Labels, Counter>;
 type Gauges = Family<Labels, Gauge>;
 type Histograms = Family<Labels, Histogram, fn() -> Histogram>;
@@ -51,16 +56,16 @@ struct Inner {
     retries: Counters,
     waited: Histograms,
     worked: Histograms,
-    requests: Counters,
+    requests: requests::Families,
     leading: Gauges,
     slow_path: Counters,
     writes: Counters,
     reasons: Counters,
     restarts: Counters,
     quarantined: Counters,
-    kinds: Arc<Mutex<Vec<Arc<KindStore>>>>,
+    kinds: Stores,
     queues: Queues,
-    heard: Arc<Mutex<Vec<WatchMetrics>>>,
+    watches: Watches,
 }
 
 impl Metrics {
@@ -89,7 +94,7 @@ impl Metrics {
             retries: Family::default(),
             waited,
             worked,
-            requests: Family::default(),
+            requests: requests::Families::default(),
             leading: Family::default(),
             slow_path: Family::default(),
             writes: Family::default(),
@@ -98,7 +103,7 @@ impl Metrics {
             quarantined: Family::default(),
             kinds: Arc::default(),
             queues: Arc::default(),
-            heard: Arc::default(),
+            watches: Arc::default(),
         };
         inner.register();
         Self(Arc::new(inner))
@@ -157,26 +162,31 @@ impl Metrics {
         lock(&self.0.queues).push((name.to_owned(), queue));
     }
 
-    pub(crate) fn add_kind(&self, store: Arc<KindStore>) {
-        lock(&self.0.kinds).push(store);
+    /// The queues of all controllers, by name.
+    pub(crate) fn queues(&self) -> Vec<(String, Arc<Queue>)> {
+        lock(&self.0.queues).clone()
     }
 
-    pub(crate) fn watch(&self, kind: &str) -> WatchMetrics {
+    pub(crate) fn add_kind(&self, store: &Arc<KindStore>) {
+        let mut kinds = lock(&self.0.kinds);
+        kinds.retain(|store| store.strong_count() > 0);
+        kinds.push(Arc::downgrade(store));
+    }
+
+    pub(crate) fn watch(&self, kind: &str, health: &Arc<WatchHealth>) -> WatchMetrics {
         let labels: Labels = vec![("kind", kind.to_owned())];
-        let metrics = WatchMetrics {
+        let mut watches = lock(&self.0.watches);
+        watches.retain(|(_, watch)| watch.strong_count() > 0);
+        watches.push((kind.to_owned(), Arc::downgrade(health)));
+        WatchMetrics {
             kind: kind.to_owned(),
             restarts: self.0.restarts.clone(),
             quarantined: self.0.quarantined.get_or_create_owned(&labels),
-            heard: Arc::new(Mutex::new(Instant::now())),
-        };
-        lock(&self.0.heard).push(metrics.clone());
-        metrics
+        }
     }
 
-    pub(crate) fn requested(&self, method: &str, code: &str, host: &str) {
-        let labels =
-            vec![("code", code.to_owned()), ("method", method.to_owned()), ("host", host.to_owned())];
-        self.0.requests.get_or_create(&labels).inc();
+    pub(crate) fn requested(&self, request: &Request<'_>) {
+        self.0.requests.add(request);
     }
 
     pub(crate) fn election(&self, lease: &str) -> (Gauge, Counter) {
@@ -215,7 +225,6 @@ impl Inner {
             ("controller_runtime_reconcile_timeouts", "Reconciles that took too long", &self.timeouts),
             ("workqueue_adds", "Keys put into the queue", &self.adds),
             ("workqueue_retries", "Keys put into the queue with a delay", &self.retries),
-            ("rest_client_requests", "Requests to the API server", &self.requests),
             ("leader_election_slowpath", "Renewals that had to read the lease first", &self.slow_path),
             ("controller_reconcile_writes", "Writes of reconcilers; noop were not sent", &self.writes),
             ("controller_reconcile_reason", "Causes of reconciles", &self.reasons),
@@ -246,9 +255,10 @@ impl Inner {
         for (name, help, gauge) in gauges {
             registry.register(name, help, gauge.clone());
         }
+        self.requests.register(&mut registry);
         registry.register_collector(Box::new(QueueCollector(Arc::clone(&self.queues))));
         registry.register_collector(Box::new(CacheCollector(Arc::clone(&self.kinds))));
-        registry.register_collector(Box::new(WatchCollector(Arc::clone(&self.heard))));
+        registry.register_collector(Box::new(WatchCollector(Arc::clone(&self.watches))));
         registry.register_collector(Box::new(ProcessCollector));
     }
 }
@@ -314,14 +324,9 @@ pub(crate) struct WatchMetrics {
     kind: String,
     restarts: Counters,
     quarantined: Counter,
-    heard: Arc<Mutex<Instant>>,
 }
 
 impl WatchMetrics {
-    pub(crate) fn heard(&self) {
-        *lock(&self.heard) = Instant::now();
-    }
-
     pub(crate) fn quarantined(&self) {
         self.quarantined.inc();
     }
@@ -337,45 +342,4 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// The series that kubebuilder's dashboards ask for.
-    #[test]
-    fn existing_dashboards_find_their_series() {
-        let metrics = Metrics::new();
-        let controller = metrics.controller("webapp");
-        controller.success.inc();
-        controller.seconds.observe(0.2);
-        let queue = metrics.queue("webapp");
-        queue.adds.inc();
-        queue.waited.observe(0.1);
-        queue.worked.observe(0.1);
-        let queue = Queue::new(crate::queue::BackOff::default(), crate::jitter::Jitter::seeded(1), queue);
-        metrics.add_queue("webapp", Arc::new(queue));
-        metrics.requested("GET", "200", "");
-        let text = metrics.encode();
-        for series in [
-            "controller_runtime_active_workers{controller=\"webapp\"} 0",
-            "controller_runtime_reconcile_total{controller=\"webapp\",result=\"success\"} 1",
-            "controller_runtime_reconcile_total{controller=\"webapp\",result=\"requeue_after\"} 0",
-            "controller_runtime_reconcile_errors_total{controller=\"webapp\"} 0",
-            "controller_runtime_reconcile_time_seconds_bucket{le=\"0.25\",controller=\"webapp\"} 1",
-            "workqueue_adds_total{name=\"webapp\",controller=\"webapp\"} 1",
-            "workqueue_depth{name=\"webapp\",controller=\"webapp\",priority=\"0\"} 0",
-            "workqueue_queue_duration_seconds_bucket{le=\"1.0\",name=\"webapp\",controller=\"webapp\"} 1",
-            "workqueue_work_duration_seconds_bucket{",
-            "workqueue_retries_total{",
-            "workqueue_unfinished_work_seconds{",
-            "workqueue_longest_running_processor_seconds{",
-            "rest_client_requests_total{code=\"200\",method=\"GET\",host=\"\"} 1",
-            "process_resident_memory_bytes ",
-            "process_cpu_seconds_total ",
-            "reconcile_total{controller=\"webapp\",result=\"success\"} 1",
-            "reconcile_errors_total{controller=\"webapp\"} 0",
-            "reconcile_duration_seconds_count{controller=\"webapp\"} 1",
-        ] {
-            assert!(text.lines().any(|line| line.starts_with(series)), "{series} is missing in\n{text}");
-        }
-    }
-}
+mod tests;

@@ -16,17 +16,18 @@
 //! gets a turn, so nothing starves.
 
 mod levels;
+mod report;
 
 use std::cmp::Reverse;
 use std::collections::hash_map::Entry;
 use std::collections::{BinaryHeap, HashMap};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use self::levels::Levels;
+pub use self::report::EntryReport;
+use super::sync::{Mutex, MutexGuard, Notify, PoisonError, sleep_until};
 pub use crate::error::Retry;
 use crate::jitter::Jitter;
 use crate::key::Key;
@@ -247,7 +248,7 @@ impl Queue {
                 Some(due) => {
                     tokio::select! {
                         () = self.wake.notified() => {}
-                        () = tokio::time::sleep_until(due) => {}
+                        () = sleep_until(due) => {}
                     }
                 }
             }
@@ -270,7 +271,7 @@ impl Queue {
                     slot.retry_at = None;
                     None
                 }
-                Retry::After(delay) => Some(now + delay),
+                Retry::After(delay) | Retry::Wait(delay) => Some(now + delay),
                 Retry::BackOff => Some(match slot.retry_at {
                     Some(retry_at) if retry_at > now => retry_at,
                     _ => {
@@ -349,6 +350,14 @@ impl Queue {
         running.fold(Default::default(), |(sum, longest): (Duration, Duration), one| {
             (sum + one, longest.max(one))
         })
+    }
+
+    /// When the back-off of a key's last failure ends.
+    #[cfg(test)]
+    pub(crate) fn retry_at(&self, key: &Key) -> Option<Instant> {
+        let state = self.lock();
+        let at = state.index.get(key)?;
+        state.slots[*at as usize].retry_at
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -471,7 +480,3 @@ impl std::fmt::Debug for Queue {
         f.debug_tuple("Queue").field(&self.depth()).finish()
     }
 }
-
-#[cfg(test)]
-#[path = "tests.rs"]
-mod tests;

@@ -1,7 +1,15 @@
-use futures::FutureExt;
+//! The queue by itself, under virtual time.
 
-use super::*;
+use std::time::Duration;
+
+use futures::FutureExt;
+use tokio::time::Instant;
+
+use crate::jitter::Jitter;
+use crate::key::Key;
 use crate::metrics::Metrics;
+use crate::queue::*;
+use crate::reason::Reason;
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -431,9 +439,7 @@ mod model {
                     queue.done(item, next);
                     match ending {
                         Ending::Fail => {
-                            let until = queue.lock().index.get(&*name_key(&name)).copied();
-                            let slot = until.map(|at| queue.lock().slots[at as usize].retry_at);
-                            failed.1 = slot.flatten();
+                            failed.1 = queue.retry_at(&name_key(&name));
                         }
                         _ => *failed = (0, None),
                     }
@@ -461,8 +467,8 @@ mod model {
         Ok(())
     }
 
-    fn name_key(name: &str) -> Box<Key> {
+    fn name_key(name: &str) -> Key {
         let (namespace, name) = name.split_once('/').unwrap_or(("", name));
-        Box::new(Key::new(namespace, name))
+        Key::new(namespace, name)
     }
 }
