@@ -6,6 +6,7 @@ mod support;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -111,6 +112,25 @@ async fn workflows_run_on_a_real_api_server() {
     let wrong = json!({"name": "a", "image": "i", "timeout": "soon"});
     let error = create("soon", json!({"tasks": [wrong]})).await.expect_err("no duration");
     assert!(error.to_string().contains("timeout"), "{error}");
+
+    // Spec and status together are more than etcd takes: the status is packed.
+    let long = |number: usize| format!("{number:05}{}", "x".repeat(240));
+    let tasks: Vec<_> = (0..3000).map(|number| task(&long(number), &[])).collect();
+    create("large", json!({"tasks": tasks, "suspend": true})).await.expect("it is taken");
+    let status = eventually("a packed status", || async {
+        workflows.get("large").await.ok()?.status.filter(|status| status.encoded_tasks.is_some())
+    })
+    .await;
+    assert_eq!((status.reason.as_deref(), status.tasks.len()), (Some("Suspended"), 0));
+    let whole = steersman_observatory::cli::get(&client, "default", "large").await.expect("it is there");
+    assert_eq!(whole.status.unwrap_or_default().tasks.len(), 3000);
+    let note = eventually("an event", || async {
+        let events: Api<Event> = Api::namespaced(client.clone(), "default");
+        let found = events.list(&ListParams::default()).await.ok()?.items;
+        found.into_iter().find(|event| event.reason.as_deref() == Some("StatusTooLarge"))?.note
+    })
+    .await;
+    assert!(note.contains("request is too large"), "{note}");
 
     // The pods of a workflow that is deleted go with it.
     create("gone", json!({"tasks": [task("a", &[])]})).await.expect("it is taken");

@@ -37,10 +37,12 @@ use crate::run::observe::{Sight, observe};
 use crate::run::{Run, begin_rerun, names};
 use crate::types::{Observatory, ObservatoryStatus, Phase, TaskStatus};
 
+/// How many workflows are looked at at the same time. Most of them wait for the server meanwhile.
+const WORKERS: usize = 32;
 /// How many pods are created or released at the same time for one workflow.
 const PARALLEL: usize = 16;
 /// How long one workflow may keep a worker to itself while it has things to do.
-const TURN: Duration = Duration::from_secs(5);
+const TURN: Duration = Duration::from_secs(1);
 
 /// Runs workflows.
 #[derive(Debug)]
@@ -115,7 +117,7 @@ pub(crate) fn controller(metrics: Metrics, limits: Limits) -> Controller<Workflo
         .watches::<Pod>(news)
         .index::<Pod>("observatory", inbox::index)
         .predicate(Predicate::generation_changed())
-        .concurrency(8)
+        .concurrency(WORKERS)
 }
 
 impl Reconciler for Workflows {
