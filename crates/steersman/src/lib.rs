@@ -16,6 +16,7 @@
 //! - [`queue`]: keys that wait, with priorities, fairness and back-off;
 //! - [`Reconciler`] and [`Context`]: the operator's own code and what it has at hand;
 //! - [`conditions`] and events: telling people how it goes;
+//! - [`webhook`]: judging and completing objects before they are stored;
 //! - [`Manager`] with [`LeaseOptions`] and [`Metrics`]: running it all.
 //!
 //! It works with any [`kube::Client`]: of a cluster, or of an API server in the same process.
@@ -44,6 +45,7 @@ mod recent;
 mod reconciler;
 mod request;
 mod sync;
+pub mod webhook;
 
 #[cfg(test)]
 #[path = "queue/tests.rs"]

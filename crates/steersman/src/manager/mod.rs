@@ -31,13 +31,14 @@ use crate::metrics::Metrics;
 use crate::object::Object;
 use crate::recent::Recent;
 use crate::reconciler::Reconciler;
+use crate::webhook::{Keeper, Serving, Webhooks};
 
 type Task = Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, Result<(), Error>> + Send>;
 type Callback = Box<dyn FnMut() + Send>;
 
 /// Carries controllers, their shared cache, the election and the endpoints.
 ///
-/// Start: endpoints, caches, the first lists, the election, then controllers and runnables.
+/// Start: endpoints, webhooks, caches, the first lists, the election, then controllers and runnables.
 /// Stop: the reverse, with time for running reconciles to finish; the lease is handed back.
 ///
 /// # Example
@@ -76,6 +77,7 @@ pub struct Manager {
     live: Checks,
     ready: Checks,
     recent: Recent,
+    webhooks: Option<Webhooks>,
     listeners: Option<Listeners>,
 }
 
@@ -83,6 +85,7 @@ pub struct Manager {
 struct Listeners {
     endpoints: Endpoints,
     sockets: Vec<TcpListener>,
+    webhooks: Option<TcpListener>,
 }
 
 impl Manager {
@@ -115,6 +118,7 @@ impl Manager {
             live: Checks::default(),
             ready: Checks::default(),
             recent: Recent::default(),
+            webhooks: None,
             listeners: None,
         }
     }
@@ -136,6 +140,13 @@ impl Manager {
     {
         let task: Task = Box::new(move |stop| run(stop).boxed());
         self.runnables.push((name.into(), task));
+        self
+    }
+
+    /// Serves webhooks, whether this process leads or not.
+    #[must_use]
+    pub fn webhooks(mut self, webhooks: Webhooks) -> Self {
+        self.webhooks = Some(webhooks);
         self
     }
 
@@ -210,7 +221,7 @@ impl Manager {
         self.recorder.clone()
     }
 
-    /// Opens the addresses of metrics and health already now, to learn which ports they got.
+    /// Opens the addresses of metrics, health and webhooks already now, to learn which ports they got.
     ///
     /// # Errors
     /// When an address is taken or not ours.
@@ -228,6 +239,11 @@ impl Manager {
                 _ => Some(listeners.bind(address).await?),
             };
         }
+        if let Some(webhooks) = &self.webhooks {
+            let socket = Keeper::listen(webhooks).await?;
+            listeners.endpoints.webhooks = socket.local_addr().ok();
+            listeners.webhooks = Some(socket);
+        }
         let endpoints = listeners.endpoints;
         self.listeners = Some(listeners);
         Ok(endpoints)
@@ -241,7 +257,7 @@ impl Manager {
         self.check()?;
         self.listen().await?;
         let synced = Arc::new(AtomicBool::new(false));
-        let listeners = self.listeners.take().unwrap_or_default();
+        let mut listeners = self.listeners.take().unwrap_or_default();
         let admin = Admin {
             metrics: self.metrics.clone(),
             live: liveness(self.live, &self.cache),
@@ -253,6 +269,23 @@ impl Manager {
         let mut admin_tasks = JoinSet::new();
         for listener in listeners.sockets {
             admin_tasks.spawn(admin.clone().serve(listener, admin_stop.clone()));
+        }
+        let webhooks_stop = CancellationToken::new();
+        let mut webhook_tasks = JoinSet::new();
+        // Before any cache: an API server that asks a webhook about what it lists would wait for us.
+        if let (Some(webhooks), Some(listener)) = (self.webhooks.take(), listeners.webhooks.take()) {
+            let serving = Serving {
+                name: self.options.name.clone(),
+                client: self.client.clone(),
+                clock: Arc::clone(&self.options.clock),
+                metrics: self.metrics.clone(),
+                stop: webhooks_stop.clone(),
+            };
+            tokio::select! {
+                biased;
+                () = shutdown.cancelled() => return Ok(()),
+                started = Keeper::start(webhooks, listener, serving, &mut webhook_tasks) => started?,
+            }
         }
         let mut sender = JoinSet::new();
         sender.spawn(self.sender.run());
@@ -328,9 +361,11 @@ impl Manager {
             }
             other => other,
         };
-        // Caches go after the controllers that read them, the endpoints last of all.
+        // Caches go after the controllers that read them, webhooks after those, the endpoints last of all.
         self.cache.stop().await;
         finish(sender).await;
+        webhooks_stop.cancel();
+        while webhook_tasks.join_next().await.is_some() {}
         admin_stop.cancel();
         while admin_tasks.join_next().await.is_some() {}
         result
@@ -341,6 +376,9 @@ impl Manager {
             return Err(ManagerError::Invalid(
                 "a manager needs a name of at most 128 characters: it is the field manager of what it applies".to_owned(),
             ));
+        }
+        if let Some(webhooks) = &self.webhooks {
+            webhooks.check().map_err(ManagerError::Invalid)?;
         }
         if let Some(lease) = &self.options.lease {
             lease.check().map_err(ManagerError::Invalid)?;
@@ -370,7 +408,8 @@ impl Manager {
             {
                 return Err(ManagerError::Invalid(format!(
                     "controllers {other} and {} both reconcile {}; make them one, or say with shares_its_kind() that they write different fields",
-                    controller.name(), resource.kind
+                    controller.name(),
+                    resource.kind
                 )));
             }
         }

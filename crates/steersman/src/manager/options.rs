@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::cache::{Scope, SyncError};
 use crate::clock::{Clock, system_clock};
 use crate::lease::LeaseOptions;
+use crate::webhook::WebhookError;
 
 /// What a manager needs to know.
 #[derive(Clone)]
@@ -78,6 +79,9 @@ pub enum ManagerError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// Webhooks could not be served.
+    #[error(transparent)]
+    Webhook(#[from] WebhookError),
     /// A kind could not be listed.
     #[error(transparent)]
     Sync(#[from] SyncError),
@@ -116,4 +120,6 @@ pub struct Endpoints {
     pub metrics: Option<SocketAddr>,
     /// Of `/healthz` and `/readyz`.
     pub health: Option<SocketAddr>,
+    /// Of webhooks.
+    pub webhooks: Option<SocketAddr>,
 }

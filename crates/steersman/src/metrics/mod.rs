@@ -5,6 +5,7 @@
 
 mod collect;
 mod requests;
+mod webhooks;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
@@ -17,6 +18,7 @@ use prometheus_client::registry::Registry;
 
 use self::collect::{CacheCollector, ProcessCollector, QueueCollector, WatchCollector};
 pub(crate) use self::requests::Request;
+pub(crate) use self::webhooks::WebhookMetrics;
 use crate::cache::{KindStore, WatchHealth};
 use crate::queue::Queue;
 use crate::reason::Reasons;
@@ -63,6 +65,7 @@ struct Inner {
     reasons: Counters,
     restarts: Counters,
     quarantined: Counters,
+    webhooks: webhooks::Families,
     kinds: Stores,
     queues: Queues,
     watches: Watches,
@@ -101,6 +104,7 @@ impl Metrics {
             reasons: Family::default(),
             restarts: Family::default(),
             quarantined: Family::default(),
+            webhooks: webhooks::Families::default(),
             kinds: Arc::default(),
             queues: Arc::default(),
             watches: Arc::default(),
@@ -189,6 +193,10 @@ impl Metrics {
         self.0.requests.add(request);
     }
 
+    pub(crate) fn webhook(&self, path: &str) -> WebhookMetrics {
+        self.0.webhooks.of(path)
+    }
+
     pub(crate) fn election(&self, lease: &str) -> (Gauge, Counter) {
         let labels: Labels = vec![("name", lease.to_owned())];
         (self.0.leading.get_or_create_owned(&labels), self.0.slow_path.get_or_create_owned(&labels))
@@ -256,6 +264,7 @@ impl Inner {
             registry.register(name, help, gauge.clone());
         }
         self.requests.register(&mut registry);
+        self.webhooks.register(&mut registry);
         registry.register_collector(Box::new(QueueCollector(Arc::clone(&self.queues))));
         registry.register_collector(Box::new(CacheCollector(Arc::clone(&self.kinds))));
         registry.register_collector(Box::new(WatchCollector(Arc::clone(&self.watches))));

@@ -1,0 +1,199 @@
+//! The HTTPS server of webhooks.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::FutureExt;
+use http::{Method, Request as HttpRequest, Response as HttpResponse, StatusCode, header};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use super::handler::Handler;
+use super::review::Request;
+use crate::metrics::{Metrics, WebhookMetrics};
+
+/// Bodies may not be larger than this: two objects of the largest size and what is around them.
+const BODY_LIMIT: usize = 8 * 1024 * 1024;
+/// Connections at the same time; an API server keeps a few open.
+const CONNECTIONS: usize = 1024;
+/// A connection that has not said hello by then is dropped.
+const HANDSHAKE: Duration = Duration::from_secs(10);
+/// How long calls may take to end once the server stops.
+const GRACE: Duration = Duration::from_secs(5);
+/// An answer that says "too late" must itself be in time.
+const MARGIN: Duration = Duration::from_millis(200);
+
+/// Answers calls.
+#[derive(Clone)]
+pub(super) struct Server {
+    routes: Arc<HashMap<String, Route>>,
+    /// How long a call may take that does not say how long its caller waits.
+    patience: Duration,
+}
+
+struct Route {
+    handler: Box<dyn Handler>,
+    metrics: WebhookMetrics,
+}
+
+impl Server {
+    pub(super) fn new(handlers: Vec<Box<dyn Handler>>, patience: Duration, metrics: &Metrics) -> Self {
+        let routes = handlers.into_iter().map(|handler| {
+            let path = handler.path();
+            let metrics = metrics.webhook(&path);
+            (path, Route { handler, metrics })
+        });
+        Self { routes: Arc::new(routes.collect()), patience }
+    }
+
+    /// Serves until stopped, then lets calls end.
+    pub(super) async fn serve(self, listener: TcpListener, tls: TlsAcceptor, stop: CancellationToken) {
+        let connections = TaskTracker::new();
+        let places = Arc::new(Semaphore::new(CONNECTIONS));
+        loop {
+            let place = Arc::clone(&places).acquire_owned();
+            let accepted = tokio::select! {
+                () = stop.cancelled() => break,
+                accepted = async { (place.await, listener.accept().await) } => accepted,
+            };
+            let (Ok(place), Ok((stream, _))) = accepted else {
+                // Out of file descriptors or the like: do not spin.
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                continue;
+            };
+            let (server, tls, stop) = (self.clone(), tls.clone(), stop.clone());
+            connections.spawn(async move {
+                server.connection(stream, tls, stop).await;
+                drop(place);
+            });
+        }
+        drop(listener);
+        connections.close();
+        connections.wait().await;
+    }
+
+    async fn connection(self, stream: TcpStream, tls: TlsAcceptor, stop: CancellationToken) {
+        let _ = stream.set_nodelay(true);
+        let Ok(Ok(stream)) = timeout(HANDSHAKE, tls.accept(stream)).await else { return };
+        let service = service_fn(move |request: HttpRequest<Incoming>| {
+            let server = self.clone();
+            async move { Ok::<_, Infallible>(server.answer(request).await) }
+        });
+        let mut builder = auto::Builder::new(TokioExecutor::new());
+        builder.http1().timer(TokioTimer::new()).header_read_timeout(Duration::from_secs(30));
+        builder.http2().timer(TokioTimer::new()).keep_alive_interval(Some(Duration::from_secs(30)));
+        let connection = builder.serve_connection(TokioIo::new(stream), service);
+        let mut connection = std::pin::pin!(connection);
+        tokio::select! {
+            _ = connection.as_mut() => {}
+            () = stop.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                let _ = timeout(GRACE, connection).await;
+            }
+        }
+    }
+
+    async fn answer(&self, request: HttpRequest<Incoming>) -> HttpResponse<Full<Bytes>> {
+        let Some(route) = self.routes.get(request.uri().path()) else {
+            let mut paths: Vec<&str> = self.routes.keys().map(String::as_str).collect();
+            paths.sort_unstable();
+            return text(StatusCode::NOT_FOUND, format!("there are {}", paths.join(", ")));
+        };
+        let in_flight = route.metrics.begin();
+        let response = self.review(route, request).await;
+        in_flight.end(response.status().as_u16());
+        response
+    }
+
+    async fn review(&self, route: &Route, request: HttpRequest<Incoming>) -> HttpResponse<Full<Bytes>> {
+        if request.method() != Method::POST {
+            return text(StatusCode::METHOD_NOT_ALLOWED, "only POST".to_owned());
+        }
+        let patience =
+            asked_patience(request.uri().query()).unwrap_or(self.patience).min(Duration::from_secs(30));
+        let begin = tokio::time::Instant::now();
+        let body = match timeout(patience, Limited::new(request.into_body(), BODY_LIMIT).collect()).await {
+            Ok(Ok(body)) => body.to_bytes(),
+            Ok(Err(error)) => {
+                return text(StatusCode::BAD_REQUEST, format!("the body cannot be read: {error}"));
+            }
+            Err(_) => return text(StatusCode::REQUEST_TIMEOUT, "the body did not come in time".to_owned()),
+        };
+        let request = match Request::parse(&body) {
+            Ok(request) => request,
+            Err(why) => return text(StatusCode::BAD_REQUEST, why),
+        };
+        let left = patience.saturating_sub(begin.elapsed()).saturating_sub(MARGIN);
+        let handled = AssertUnwindSafe(route.handler.handle(&request)).catch_unwind();
+        match timeout(left, handled).await {
+            Ok(Ok(Ok(response))) => {
+                let answer = request.answer(response).to_string();
+                with_type(StatusCode::OK, "application/json", answer)
+            }
+            Ok(Ok(Err(error))) => {
+                tracing::warn!(%error, path = route.handler.path(), "a webhook failed");
+                text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+            }
+            Ok(Err(panic)) => {
+                route.metrics.panicked();
+                let words = words(&*panic);
+                tracing::error!(panic = words, path = route.handler.path(), "a webhook panicked");
+                text(StatusCode::INTERNAL_SERVER_ERROR, format!("panic: {words} [recovered]"))
+            }
+            Err(_) => {
+                tracing::warn!(path = route.handler.path(), ?patience, "a webhook took too long");
+                let why = format!("no decision within {} s", patience.as_secs());
+                text(StatusCode::GATEWAY_TIMEOUT, why)
+            }
+        }
+    }
+}
+
+/// How long the caller waits, as it says in the query: `timeout=10s`.
+fn asked_patience(query: Option<&str>) -> Option<Duration> {
+    let value = query?.split('&').find_map(|pair| pair.strip_prefix("timeout="))?;
+    value.strip_suffix('s')?.parse().ok().map(Duration::from_secs)
+}
+
+fn words(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no words".to_owned())
+}
+
+fn text(status: StatusCode, body: String) -> HttpResponse<Full<Bytes>> {
+    with_type(status, "text/plain; charset=utf-8", body)
+}
+
+fn with_type(status: StatusCode, kind: &'static str, body: String) -> HttpResponse<Full<Bytes>> {
+    let mut response = HttpResponse::new(Full::new(Bytes::from(body)));
+    *response.status_mut() = status;
+    response.headers_mut().insert(header::CONTENT_TYPE, header::HeaderValue::from_static(kind));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn callers_say_how_long_they_wait() {
+        assert_eq!(asked_patience(Some("timeout=3s")), Some(Duration::from_secs(3)));
+        assert_eq!(asked_patience(Some("a=b&timeout=10s")), Some(Duration::from_secs(10)));
+        assert_eq!(asked_patience(Some("timeout=soon")), None);
+        assert_eq!(asked_patience(None), None);
+    }
+}
