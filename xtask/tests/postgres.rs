@@ -11,7 +11,7 @@ use xtask::parts;
 fn a_server_answers_queries_and_leaves_no_process_behind() {
     let Some(postgres) = parts::or_skip(parts::postgres()) else { return };
     assert_eq!(postgres.query("select 6 * 7").expect("answered"), "42");
-    let pid = postgres.process().pid();
+    let pid = postgres.process().expect("running").pid();
     let folder = postgres.folder().to_path_buf();
     drop(postgres);
     assert!(members(pid).is_empty());

@@ -7,7 +7,7 @@
 //!   engine  what the verbs do, for every resource alike
 //!   admit   default, prepare, validate        (types: what is served; schema: what a type admits)
 //!   patch   the five kinds of PATCH           (apply: server-side apply and managedFields)
-//!   store   one writer, one revision per write, memory for reads, SQLite for durability
+//!   store   one writer, one revision per write, memory for reads, SQLite or PostgreSQL to keep
 //!   watch   every write, encoded once, to everyone who asked
 //! ```
 //!

@@ -267,6 +267,19 @@ impl Failure {
         Self::new(503, "ServiceUnavailable", message)
     }
 
+    /// The database cannot be reached (500, with when to try again).
+    pub fn server_timeout(resource: &Resource, verb: &str) -> Self {
+        let what = qualified(&resource.group, &resource.plural);
+        let message = format!(
+            "The {verb} operation against {what} could not be completed at this time, please try again."
+        );
+        let mut failure = Self::new(500, "ServerTimeout", message).about(resource, "");
+        if let Some(details) = &mut failure.details {
+            details.retry_after_seconds = 2;
+        }
+        failure
+    }
+
     /// It took too long (504).
     pub fn timeout(message: impl Into<String>) -> Self {
         Self::new(504, "Timeout", message)

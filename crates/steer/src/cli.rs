@@ -4,6 +4,8 @@ use std::{net::IpAddr, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use crate::store::StoreChoice;
+
 /// Kubernetes operators in Rust: written, tested and run, with a cluster or without one.
 #[derive(Parser, Debug)]
 #[command(name = "steer", version, propagate_version = true, max_term_width = 100)]
@@ -107,6 +109,10 @@ pub(crate) struct UpArgs {
     /// Keep everything in memory; nothing survives a restart
     #[arg(long)]
     pub(crate) memory: bool,
+    /// Where objects are kept: sqlite (a file in the data folder, the default), memory, or a PostgreSQL
+    /// database as postgres://user:password@host:5432/database
+    #[arg(long, env = "STEER_STORE", hide_env_values = true, value_name = "STORE", conflicts_with = "memory")]
+    pub(crate) store: Option<StoreChoice>,
 }
 
 /// How pods are run.

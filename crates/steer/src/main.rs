@@ -16,6 +16,7 @@ mod node;
 mod observatory;
 mod operators;
 mod signals;
+mod store;
 mod up;
 mod workflow;
 

@@ -25,7 +25,7 @@ use steersman::{Manager, Options as ManagerOptions};
 use steersman_apiserver::{
     KubeletClient, LoopbackEndpoints, Options as ServerOptions, Server, User,
     auth::{Authority, Credentials},
-    store::{Store, StoreOptions},
+    store::Store,
 };
 use steersman_controllers::ControllerOptions;
 use steersman_infra::{action::web::PrivateAddresses, rest::Access};
@@ -40,6 +40,7 @@ use crate::{
     infra::Infra,
     output::tell,
     signals,
+    store::StoreChoice,
 };
 
 /// The name of the one node there is.
@@ -97,11 +98,12 @@ impl Running {
         drop(metrics);
 
         let authority = Authority::load_or_create(&dir.join("pki")).context("cannot set up certificates")?;
-        let store = if args.memory {
-            Store::memory(StoreOptions::default())
-        } else {
-            Store::sqlite(&dir.join("state.db"), StoreOptions::default()).context("cannot open the store")?
+        let choice = match &args.store {
+            Some(choice) => choice.clone(),
+            None if args.memory => StoreChoice::Memory,
+            None => StoreChoice::Sqlite,
         };
+        let store = choice.open(dir).await?;
         let options = ServerOptions {
             loopback_endpoints: match args.runtime {
                 Runtime::Sandbox | Runtime::Fake => LoopbackEndpoints::Refuse,
@@ -209,6 +211,9 @@ impl Running {
             error = self.rest.ended() => Some(error),
             error = self.managers.ended() => Some(error),
             error = self.server.ended() => Some(error),
+            by = self.store.deposed() => Some(anyhow!(
+                "the database has been taken over by {by}: one `steer up` at a time can have it"
+            )),
         };
         if failed.is_none() {
             tell(format_args!("Stopping: pods first, then everything else."));

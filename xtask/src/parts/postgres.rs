@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use nix::unistd::{Uid, User, chown};
 
 use super::process::{Account, Launch, find_program, is_executable, output};
-use super::{Cache, Folder, Process, ProcessError, Progress, Unavailable, debian, free_port};
+use super::{Cache, Folder, Process, ProcessError, Progress, Unavailable, debian, free_port, wait_until};
 
 /// The part's name.
 pub(crate) const NAME: &str = "postgres";
@@ -22,8 +22,10 @@ const OWNER: &str = "steersman";
 
 /// A running server with one empty database, stopped when this is dropped.
 pub struct Postgres {
-    server: Process,
+    server: Option<Process>,
     installation: Installation,
+    account: Option<Account>,
+    data: PathBuf,
     port: u16,
     // After the process: the data goes when nobody uses it any more.
     folder: Folder,
@@ -52,33 +54,67 @@ impl Postgres {
         let account = unprivileged_account(&data)?;
         installation.initialize(&folder, &data, account.as_ref())?;
         let port = free_port()?;
-        let server = Process::start(Launch {
+        let installation = installation.clone();
+        let mut postgres = Self { server: None, installation, account, data, port, folder };
+        postgres.launch()?;
+        Ok(postgres)
+    }
+
+    fn launch(&mut self) -> Result<(), ProcessError> {
+        let data = self.data.display().to_string();
+        let mut server = Process::start(Launch {
             name: NAME,
-            program: &installation.programs.join("postgres"),
+            program: &self.installation.programs.join("postgres"),
             args: vec![
                 "-D".into(),
-                data.display().to_string(),
+                data.clone(),
                 "-h".into(),
                 "127.0.0.1".into(),
                 "-p".into(),
-                port.to_string(),
+                self.port.to_string(),
                 "-k".into(),
-                data.display().to_string(),
+                data,
             ],
-            log: folder.path().join("postgres.log"),
+            log: self.folder.path().join("postgres.log"),
             // Ends at once, also the processes of open connections.
             stop: Signal::SIGQUIT,
-            account: account.as_ref(),
-            env: installation.environment(),
+            account: self.account.as_ref(),
+            env: self.installation.environment(),
         })?;
-        let mut postgres = Self { server, installation: installation.clone(), port, folder };
-        let ready = postgres.ready_command();
-        let what = "a connection to PostgreSQL";
-        postgres.server.wait_ready(what, DEADLINE, || {
-            let (program, args) = &ready;
-            output(Command::new(program).args(args).envs(installation.environment())).map(drop)
+        let (program, args) = self.ready_command();
+        let environment = self.installation.environment();
+        server.wait_ready("a connection to PostgreSQL", DEADLINE, || {
+            output(Command::new(&program).args(&args).envs(environment.iter().cloned())).map(drop)
         })?;
-        Ok(postgres)
+        self.server = Some(server);
+        Ok(())
+    }
+
+    /// Kills the server without a chance to finish anything, as when its machine goes away.
+    pub fn kill(&mut self) {
+        if let Some(server) = self.server.take() {
+            server.kill();
+        }
+    }
+
+    /// Starts it again after [`Postgres::kill`], with its data and on its port.
+    ///
+    /// # Errors
+    /// When it does not come up, with the end of its log.
+    pub fn start_again(&mut self) -> Result<(), ProcessError> {
+        // Until the processes of old connections are gone, the server refuses to start.
+        let mut last = None;
+        let started = wait_until(DEADLINE, || {
+            self.launch().map_err(|error| {
+                let said = error.to_string();
+                last = Some(error);
+                said
+            })
+        });
+        match (started, last) {
+            (Err(_), Some(error)) => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Where to connect, with the name of the owner and no password.
@@ -91,9 +127,9 @@ impl Postgres {
         self.port
     }
 
-    /// The server's process.
-    pub fn process(&self) -> &Process {
-        &self.server
+    /// The server's process; none while it is killed.
+    pub fn process(&self) -> Option<&Process> {
+        self.server.as_ref()
     }
 
     /// Where its log and its data are.

@@ -194,6 +194,12 @@ impl Process {
         }
     }
 
+    /// Ends it at once, without a word.
+    pub(crate) fn kill(mut self) {
+        self.signal(Signal::SIGKILL);
+        let _ = self.child.wait();
+    }
+
     fn signal(&self, signal: Signal) {
         if let Ok(pid) = i32::try_from(self.child.id()) {
             // The only failure is that nobody is left to be signalled.

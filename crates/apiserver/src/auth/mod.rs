@@ -16,7 +16,7 @@ use x509_parser::prelude::{FromDer as _, X509Certificate};
 
 pub use authority::{Authority, AuthorityError, Credentials, Identity};
 
-pub(crate) use kubelet::kubelet_config;
+pub(crate) use kubelet::{Unchecked, kubelet_config};
 
 use crate::{server::User, status::Failure};
 

@@ -72,6 +72,14 @@ impl Engine {
                     "",
                 ),
             )),
+            Err(WriteError::Unreachable { .. }) => {
+                let verb = match operation {
+                    Operation::Create => "create",
+                    Operation::Update { .. } => "update",
+                    Operation::Delete { .. } => "delete",
+                };
+                Err(Refused::Failed(Failure::server_timeout(call.resource, verb)))
+            }
             Err(other) => Err(Refused::Failed(Failure::internal(other))),
         }
     }

@@ -3,7 +3,7 @@
 use http::Response;
 
 use super::{Body, Query, respond};
-use crate::engine::Engine;
+use crate::{engine::Engine, store::Health};
 
 /// The checks, in the order in which they are listed.
 const CHECKS: [&str; 3] = ["ping", "log", "store"];
@@ -11,7 +11,10 @@ const CHECKS: [&str; 3] = ["ping", "log", "store"];
 /// Answers `/healthz`, `/livez` and `/readyz`.
 pub(super) fn answer(engine: &Engine, endpoint: &str, check: Option<&str>, query: &Query) -> Response<Body> {
     let closing = engine.closing.is_cancelled() && endpoint == "readyz";
-    let mut checks: Vec<(&str, bool)> = CHECKS.iter().map(|name| (*name, true)).collect();
+    // A restart brings no database back, so that only readiness speaks of it.
+    let stored = endpoint != "readyz" || engine.store.health() == Health::Well;
+    let mut checks: Vec<(&str, bool)> =
+        CHECKS.iter().map(|name| (*name, *name != "store" || stored)).collect();
     if endpoint == "readyz" {
         checks.push(("shutdown", !closing));
     }

@@ -8,26 +8,29 @@
 //! ```
 //!
 //! Reads never touch the disk and never see a write that is not durable. The writer takes what
-//! waits in its queue as one batch, so many writers share one `fsync`. The store in memory takes
-//! the same path without queue, thread and disk: a write is done when its call returns.
+//! waits in its queue as one batch, so many writers share one `fsync`. Batches go into an SQLite
+//! file or a PostgreSQL database. The store in memory takes the same path without queue, thread
+//! and disk: a write is done when its call returns.
 
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use tokio::sync::watch;
+use tokio::sync::{oneshot, watch};
 use tokio::task::coop::consume_budget;
 
 use crate::object::{Key, Revision, Stored};
 use crate::watch::{Expired, Subscription};
 
 mod batch;
-mod checkpoint;
-mod disk;
+mod durable;
+mod health;
 mod history;
-mod lock;
-mod open;
+mod loading;
+mod names;
 mod options;
+mod postgres;
 mod snapshot;
+mod sqlite;
 mod state;
 mod write;
 mod writer;
@@ -35,13 +38,15 @@ mod writer;
 #[cfg(test)]
 mod tests;
 
-pub use lock::Holder;
-pub use open::OpenError;
+pub use health::Health;
 pub use options::{HistoryOptions, StoreOptions};
+pub use postgres::DatabaseError;
 pub use snapshot::Snapshot;
+pub use sqlite::{Holder, OpenError};
 pub use write::{Fence, Operation, Write, WriteError};
 
 use batch::Batch;
+use durable::Durable;
 use state::State;
 use write::Prepared;
 use writer::Writer;
@@ -93,10 +98,61 @@ impl Store {
     /// cannot be read or written.
     pub fn sqlite(path: &Path, options: StoreOptions) -> Result<Store, OpenError> {
         let queue = options.queue;
-        let (disk, state) = open::open(path, options)?;
+        let (disk, state) = sqlite::open(path, options)?;
         let shared = Arc::new(Shared::new(state));
-        let writer = Writer::start(disk, Arc::clone(&shared), queue).map_err(OpenError::Thread)?;
+        let writers = Arc::clone(&shared);
+        let writer = Writer::start(queue, move || Some((Box::new(disk) as Box<dyn Durable>, writers)));
+        let writer = writer.map_err(OpenError::Thread)?;
         Ok(Store { inner: Arc::new(Inner { shared, writer: Some(writer) }) })
+    }
+
+    /// The store in a PostgreSQL database, in tables of its own that are made if they are not there.
+    ///
+    /// One process at a time has it. When the database goes away, reads and watches go on, writes
+    /// are refused with [`WriteError::Unreachable`], and everything goes on when it is back; when
+    /// another process has taken it meanwhile, this store is closed and [`Store::deposed`] says so.
+    ///
+    /// # Errors
+    /// When the address makes no sense or nobody answers there, when another process has the
+    /// database open, and when its tables are of a newer format or damaged.
+    pub async fn postgres(url: &str, options: StoreOptions) -> Result<Store, OpenError> {
+        let place = postgres::Place::parse(url)?;
+        let (opened, opening) = oneshot::channel();
+        let queue = options.queue;
+        let writer = Writer::start(queue, move || match postgres::Database::open(place, options) {
+            Ok((database, state, health)) => {
+                let shared = Arc::new(Shared::with_health(state, health));
+                opened.send(Ok(Arc::clone(&shared))).ok()?;
+                Some((Box::new(database), shared))
+            }
+            Err(error) => {
+                let _ = opened.send(Err(error));
+                None
+            }
+        });
+        let writer = writer.map_err(OpenError::Thread)?;
+        let shared = opening.await.map_err(|_| OpenError::Thread(std::io::Error::other("it panicked")))??;
+        Ok(Store { inner: Arc::new(Inner { shared, writer: Some(writer) }) })
+    }
+
+    /// Whether writes can be made durable now.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        self.inner.shared.health.borrow().clone()
+    }
+
+    /// Waits until another process has taken the database over, and says who. Never ends where
+    /// that cannot happen.
+    pub async fn deposed(&self) -> String {
+        let mut health = self.inner.shared.health.subscribe();
+        loop {
+            if let Health::Deposed { by } = &*health.borrow_and_update() {
+                return by.clone();
+            }
+            if health.changed().await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        }
     }
 
     /// The revision of the newest write that can be read. Never 0, which clients take to mean "any".
@@ -208,12 +264,17 @@ impl Drop for Inner {
 pub(crate) struct Shared {
     state: RwLock<State>,
     published: watch::Sender<Revision>,
+    health: Arc<watch::Sender<Health>>,
 }
 
 impl Shared {
     fn new(state: State) -> Shared {
+        Shared::with_health(state, Arc::new(watch::Sender::new(Health::Well)))
+    }
+
+    fn with_health(state: State, health: Arc<watch::Sender<Health>>) -> Shared {
         let published = watch::Sender::new(state.revision());
-        Shared { state: RwLock::new(state), published }
+        Shared { state: RwLock::new(state), published, health }
     }
 
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, State> {

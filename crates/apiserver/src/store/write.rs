@@ -105,9 +105,22 @@ pub enum WriteError {
         "no space left for the write: free some disk space or raise the store's file limit, then try again"
     )]
     Full,
-    /// The disk failed in another way.
+    /// The disk or the database failed in another way.
     #[error("cannot make the write durable: {0}")]
-    Storage(#[source] Arc<rusqlite::Error>),
+    Storage(#[source] Arc<dyn std::error::Error + Send + Sync>),
+    /// The database cannot be reached. Of a write that was under way nobody knows whether it
+    /// happened; readers and watchers will see it if it did.
+    #[error("the database cannot be reached: {why}; writes go on when it is back")]
+    Unreachable {
+        /// What was tried, and what came of it.
+        why: String,
+    },
+    /// Another process has taken the database over.
+    #[error("the database has been taken over by {by}: this server writes no more, stop it")]
+    Deposed {
+        /// Who has it now, as far as is known.
+        by: String,
+    },
     /// The store is closed.
     #[error("the store is closed")]
     Closed,

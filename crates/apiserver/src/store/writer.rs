@@ -1,4 +1,4 @@
-//! The one writer of a database, on a thread of its own.
+//! The one writer of a store, on a thread of its own.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -7,7 +7,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::Shared;
 use super::batch::Batch;
-use super::disk::{Disk, Waiting};
+use super::durable::{CommitError, Durable, Fate, Waiting, Wake};
 use super::write::{Prepared, WriteError};
 use crate::object::Stored;
 
@@ -22,8 +22,9 @@ const FORGET_AT_ONCE: usize = 1024;
 
 type Answer<T> = oneshot::Sender<Result<T, WriteError>>;
 
+/// What is asked of the writer.
 #[derive(Debug)]
-enum Request {
+pub(super) enum Request {
     Write(Box<Prepared>, Answer<Arc<Stored>>),
     Close(Answer<()>),
 }
@@ -36,10 +37,18 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn start(disk: Disk, shared: Arc<Shared>, queue: usize) -> std::io::Result<Writer> {
+    /// Starts the thread; `open` runs on it first and gives it its work, or nothing to end at once.
+    pub(super) fn start(
+        queue: usize,
+        open: impl FnOnce() -> Option<(Box<dyn Durable>, Arc<Shared>)> + Send + 'static,
+    ) -> std::io::Result<Writer> {
         let (queue, requests) = mpsc::channel(queue.max(1));
-        let work = Work { disk, shared, requests };
-        let thread = std::thread::Builder::new().name("store-writer".into()).spawn(move || work.run())?;
+        let work = move || {
+            if let Some((durable, shared)) = open() {
+                Work { durable, shared, requests, unsettled: None }.run();
+            }
+        };
+        let thread = std::thread::Builder::new().name("store-writer".into()).spawn(work)?;
         Ok(Writer { queue: Some(queue), thread: Some(thread) })
     }
 
@@ -73,27 +82,53 @@ impl Writer {
     }
 }
 
+type Waiters = Vec<(Answer<Arc<Stored>>, Result<Arc<Stored>, WriteError>)>;
+
 /// What the thread works with.
 struct Work {
-    disk: Disk,
+    durable: Box<dyn Durable>,
     shared: Arc<Shared>,
     requests: mpsc::Receiver<Request>,
+    /// A batch that may be durable or not. Nothing is written before that is known.
+    unsettled: Option<Batch>,
+}
+
+/// Whether the writer goes on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Going {
+    On,
+    /// The database is somebody else's.
+    Deposed,
 }
 
 impl Work {
     fn run(mut self) {
         let mut closing = None;
-        while let Some(first) = self.requests.blocking_recv() {
-            let mut writes = Vec::new();
-            closing = self.collect(first, &mut writes);
-            self.commit(writes);
-            if closing.is_some() {
+        loop {
+            let going = match self.durable.next(&mut self.requests) {
+                Wake::End => break,
+                Wake::Deposed => Going::Deposed,
+                Wake::Reachable => self.settle().map_or_else(|error| going(&error), |()| Going::On),
+                Wake::Request(first) => {
+                    let mut writes = Vec::new();
+                    closing = self.collect(first, &mut writes);
+                    let going = if writes.is_empty() { Going::On } else { self.commit(writes) };
+                    if closing.is_some() {
+                        break;
+                    }
+                    let waiting = if self.requests.is_empty() { Waiting::Nobody } else { Waiting::Writers };
+                    self.durable.tidy(waiting);
+                    going
+                }
+            };
+            if going == Going::Deposed {
+                // Those who wait are told, readers and watchers must go elsewhere.
+                self.requests.close();
+                self.shared.close();
                 break;
             }
-            let waiting = if self.requests.is_empty() { Waiting::Nobody } else { Waiting::Writers };
-            self.disk.tidy(waiting);
         }
-        let result = self.disk.close();
+        let result = self.durable.close();
         if let Some(answer) = closing {
             // Whoever asked may have stopped waiting.
             let _ = answer.send(result);
@@ -124,7 +159,10 @@ impl Work {
         None
     }
 
-    fn commit(&mut self, writes: Vec<(Prepared, Answer<Arc<Stored>>)>) {
+    fn commit(&mut self, writes: Vec<(Prepared, Answer<Arc<Stored>>)>) -> Going {
+        if let Err(error) = self.settle() {
+            return refuse(writes.into_iter().map(|(_, answer)| answer), &error);
+        }
         let mut answers = Vec::with_capacity(writes.len());
         let (batch, floors, forgotten) = {
             let state = self.shared.read();
@@ -137,25 +175,60 @@ impl Work {
             let floors = if forgotten >= FORGET_AT_ONCE { state.floors() } else { Vec::new() };
             (batch, floors, forgotten)
         };
-        let committed = if batch.is_empty() { Ok(()) } else { self.disk.commit(&batch, &floors) };
+        let committed = if batch.is_empty() { Ok(()) } else { self.durable.commit(&batch, &floors) };
         match committed {
             Ok(()) => {
                 if !floors.is_empty() && !batch.is_empty() {
                     self.shared.write().settle_forgotten(forgotten);
                 }
-                self.shared.publish(batch);
-                for (answer, result) in answers {
-                    let _ = answer.send(result);
-                }
+                self.publish(batch, answers)
             }
-            Err(error) => {
-                // A refusal may rest on a write of the same batch that did not happen, so that all
-                // of them get the error.
-                tracing::error!(%error, writes = answers.len(), "writes failed");
-                for (answer, _) in answers {
-                    let _ = answer.send(Err(error.clone()));
-                }
+            // A refusal may rest on a write of the same batch that did not happen, so that all of
+            // them get the error.
+            Err(CommitError::Failed(error)) => refuse(answers.into_iter().map(|(answer, _)| answer), &error),
+            Err(CommitError::Unknown(error)) => {
+                self.unsettled = Some(batch);
+                refuse(answers.into_iter().map(|(answer, _)| answer), &error)
             }
         }
     }
+
+    fn publish(&self, batch: Batch, answers: Waiters) -> Going {
+        self.shared.publish(batch);
+        for (answer, result) in answers {
+            let _ = answer.send(result);
+        }
+        Going::On
+    }
+
+    /// Finds out what became of a batch, and shows it to readers if it happened.
+    fn settle(&mut self) -> Result<(), WriteError> {
+        let Some(batch) = self.unsettled.take() else { return Ok(()) };
+        match self.durable.settle(batch.revision()) {
+            Ok(Fate::Kept) => self.shared.publish(batch),
+            Ok(Fate::Lost) => {}
+            Err(error) => {
+                self.unsettled = Some(batch);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn going(error: &WriteError) -> Going {
+    match error {
+        WriteError::Deposed { .. } => Going::Deposed,
+        _ => Going::On,
+    }
+}
+
+fn refuse(answers: impl Iterator<Item = Answer<Arc<Stored>>>, error: &WriteError) -> Going {
+    let mut count = 0;
+    for answer in answers {
+        let _ = answer.send(Err(error.clone()));
+        count += 1;
+    }
+    tracing::error!(%error, writes = count, "writes failed");
+    going(error)
 }

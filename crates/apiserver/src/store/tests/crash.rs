@@ -66,8 +66,12 @@ const VICTIM: &str = "STEERSMAN_STORE_CRASH_TEST";
 /// Not a test of its own: what the victim runs.
 #[tokio::test]
 async fn victim_that_writes_until_it_is_killed() {
-    let Ok(file) = std::env::var(VICTIM) else { return };
-    let store = open(Path::new(&file));
+    let Ok(place) = std::env::var(VICTIM) else { return };
+    let store = if place.starts_with("postgres://") {
+        Store::postgres(&place, StoreOptions::default()).await.expect("opens")
+    } else {
+        open(Path::new(&place))
+    };
     let tag = store.revision().0;
     let mut writers = tokio::task::JoinSet::new();
     for writer in 0..16 {
@@ -96,15 +100,23 @@ fn say(line: &str) {
 
 #[tokio::test]
 async fn a_killed_process_loses_nothing_that_it_acknowledged() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("state.db");
+    for home in homes().await {
+        kills_lose_nothing(&home).await;
+    }
+}
+
+async fn kills_lose_nothing(home: &Home) {
+    let place = match home {
+        Home::File { file, .. } => file.display().to_string(),
+        Home::Database { url, .. } => url.clone(),
+    };
     let mut alive = std::collections::BTreeSet::new();
     let mut newest = Revision(1);
     let mut random = rand::rng();
     for _ in 0..4 {
         let mut victim = Command::new(std::env::current_exe().expect("this program"))
             .args(["--exact", "store::tests::crash::victim_that_writes_until_it_is_killed", "--nocapture"])
-            .env(VICTIM, &file)
+            .env(VICTIM, &place)
             .stdout(Stdio::piped())
             .spawn()
             .expect("starts");
@@ -138,7 +150,7 @@ async fn a_killed_process_loses_nothing_that_it_acknowledged() {
                 _ => {}
             }
         }
-        let store = open(&file);
+        let store = home.open().await;
         assert!(store.revision() >= newest, "revision went back from {newest} to {}", store.revision());
         newest = store.revision();
         let found: std::collections::BTreeSet<String> =

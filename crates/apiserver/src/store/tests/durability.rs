@@ -10,9 +10,13 @@ fn open(path: &Path) -> Store {
 
 #[tokio::test]
 async fn a_restart_finds_objects_history_and_revision() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("state.db");
-    let store = open(&file);
+    for home in homes().await {
+        a_restart_finds_everything(&home).await;
+    }
+}
+
+async fn a_restart_finds_everything(home: &Home) {
+    let store = home.open().await;
     let start = store.revision();
     let a = create(&store, &pod("a"), "a1").await.expect("creates");
     let b = create(&store, &pod("b"), "b1").await.expect("creates");
@@ -22,7 +26,7 @@ async fn a_restart_finds_objects_history_and_revision() {
     let last = delete(&store, &pod("b"), gone.revision.next()).await.expect("deletes again");
     store.close().await.expect("closes");
 
-    let store = open(&file);
+    let store = home.open().await;
     assert_eq!(store.revision(), last.revision);
     assert_eq!(payload(&store.get(&pod("a")).expect("there")), "a2");
     let mut watch = store.watch("pods", None, start).expect("history survives");
@@ -55,46 +59,67 @@ async fn a_restart_finds_objects_history_and_revision() {
 
 #[tokio::test]
 async fn revisions_do_not_go_back_when_everything_is_deleted_and_forgotten() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("state.db");
     let history = HistoryOptions { events: 0, ..HistoryOptions::default() };
     let options = StoreOptions { history, ..StoreOptions::default() };
-    let store = Store::sqlite(&file, options.clone()).expect("opens");
-    let made = create(&store, &pod("a"), "1").await.expect("creates");
-    let last = delete(&store, &pod("a"), made.revision).await.expect("deletes");
-    drop(store);
-    let store = Store::sqlite(&file, options).expect("opens");
-    assert_eq!(store.revision(), last.revision);
-    assert!(store.watch("pods", None, made.revision).is_err(), "what is forgotten stays forgotten");
+    for home in homes().await {
+        let store = home.try_open(options.clone()).await.expect("opens");
+        let made = create(&store, &pod("a"), "1").await.expect("creates");
+        let last = delete(&store, &pod("a"), made.revision).await.expect("deletes");
+        drop(store);
+        let store = home.try_open(options.clone()).await.expect("opens");
+        assert_eq!(store.revision(), last.revision);
+        assert!(store.watch("pods", None, made.revision).is_err(), "what is forgotten stays forgotten");
+    }
 }
 
 #[tokio::test]
-async fn forgotten_history_leaves_the_file_and_stays_forgotten() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("state.db");
+async fn forgotten_history_leaves_the_database_and_stays_forgotten() {
     let history = HistoryOptions { events: 10, ..HistoryOptions::default() };
-    let store = Store::sqlite(&file, StoreOptions { history, ..StoreOptions::default() }).expect("opens");
-    create(&store, &Key::new("services", "default", "s"), "1").await.expect("creates");
-    let mut tasks = tokio::task::JoinSet::new();
-    for number in 0..1200 {
-        let store = store.clone();
-        tasks.spawn(async move { create(&store, &pod(&number.to_string()), "1").await.is_ok() });
-    }
-    assert!(tasks.join_all().await.into_iter().all(|created| created));
-    create(&store, &pod("last"), "1").await.expect("creates");
-    let newest = store.revision();
-    store.close().await.expect("closes");
+    let options = StoreOptions { history, ..StoreOptions::default() };
+    for home in homes().await {
+        let store = home.try_open(options.clone()).await.expect("opens");
+        create(&store, &Key::new("services", "default", "s"), "1").await.expect("creates");
+        let mut tasks = tokio::task::JoinSet::new();
+        for number in 0..1200 {
+            let store = store.clone();
+            tasks.spawn(async move { create(&store, &pod(&number.to_string()), "1").await.is_ok() });
+        }
+        assert!(tasks.join_all().await.into_iter().all(|created| created));
+        create(&store, &pod("last"), "1").await.expect("creates");
+        let newest = store.revision();
+        until("rows leave", async || home.sql("SELECT count(*) FROM history").await < 1200).await;
+        store.close().await.expect("closes");
 
-    let rows: i64 = rusqlite::Connection::open(&file)
-        .and_then(|file| file.query_row("SELECT count(*) FROM history", [], |row| row.get(0)))
-        .expect("readable");
-    assert!(rows < 1200, "{rows} rows are left");
-    // With a larger limit, what is gone must not seem to be there.
-    let store = open(&file);
-    assert_eq!(store.list("pods", None).len(), 1201);
-    let oldest = store.watch("pods", None, Revision(1)).expect_err("forgotten").oldest;
-    assert!(oldest > Revision(1000) && oldest < newest);
-    assert!(store.watch("services", None, Revision(1)).is_ok());
+        // With a larger limit, what is gone must not seem to be there.
+        let store = home.open().await;
+        assert_eq!(store.list("pods", None).len(), 1201);
+        let oldest = store.watch("pods", None, Revision(1)).expect_err("forgotten").oldest;
+        assert!(oldest > Revision(1000) && oldest < newest);
+        assert!(store.watch("services", None, Revision(1)).is_ok());
+    }
+}
+
+#[tokio::test]
+async fn contents_that_contradict_themselves_are_refused_with_a_remedy() {
+    for home in homes().await {
+        let store = home.open().await;
+        create(&store, &pod("a"), "1").await.expect("creates");
+        store.close().await.expect("closes");
+        for (damage, repair, what) in [
+            ("UPDATE objects SET revision = 99", "UPDATE objects SET revision = 2", "the newest is 2"),
+            ("UPDATE objects SET created = 9", "UPDATE objects SET created = 2", "the newest is 2"),
+            ("UPDATE objects SET storage = 7", "UPDATE objects SET storage = 1", "is in storage 7"),
+            ("UPDATE history SET change = 9", "UPDATE history SET change = 1", "a change of kind 9"),
+            ("UPDATE history SET change = 2", "UPDATE history SET change = 1", "has lost its version"),
+        ] {
+            home.sql(damage).await;
+            let error = home.try_open(StoreOptions::default()).await.expect_err("damaged").to_string();
+            assert!(error.contains("is damaged: ") && error.contains(what), "{error}");
+            assert!(error.ends_with("; restore it from a backup"), "{error}");
+            home.sql(repair).await;
+        }
+        assert_eq!(home.open().await.list("pods", None).len(), 1);
+    }
 }
 
 #[tokio::test]
@@ -180,29 +205,6 @@ fn a_folder_that_is_not_there_is_named() {
     let error =
         Store::sqlite(Path::new("/nonexistent/state.db"), StoreOptions::default()).expect_err("no folder");
     assert!(error.to_string().starts_with("cannot use /nonexistent/state.db.lock: "), "{error}");
-}
-
-#[tokio::test]
-async fn contradicting_contents_are_damage_not_a_panic() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("state.db");
-    for (damage, text) in [
-        ("UPDATE objects SET value = x'00'", "object is not well-formed JSON"),
-        ("UPDATE objects SET revision = 77", "pods/default/a has lost its version of revision 2"),
-        ("DELETE FROM objects", "pods/default/a has lost its version of revision 2"),
-        ("UPDATE objects SET storage = 5", "an object is in storage 5, which does not exist"),
-        ("UPDATE history SET change = 9", "revision 2 is a change of kind 9"),
-    ] {
-        let _ = std::fs::remove_file(&file);
-        let store = open(&file);
-        create(&store, &pod("a"), "1").await.expect("creates");
-        store.close().await.expect("closes");
-        rusqlite::Connection::open(&file)
-            .and_then(|file| file.execute_batch(&format!("PRAGMA foreign_keys = OFF; {damage}")))
-            .expect("writable");
-        let error = Store::sqlite(&file, StoreOptions::default()).expect_err("damaged").to_string();
-        assert!(error.contains(text), "{damage}: {error}");
-    }
 }
 
 #[cfg(unix)]

@@ -9,9 +9,14 @@ use crate::watch::{Event, Subscription};
 
 mod crash;
 mod durability;
+mod home;
 mod model;
+mod outage;
+mod proxy;
 mod watching;
 mod writing;
+
+use home::{Home, homes, stores};
 
 fn pod(name: &str) -> Key {
     Key::new("pods", "default", name)
@@ -56,9 +61,19 @@ fn payload(stored: &Stored) -> String {
 
 /// The next event, which must come soon.
 async fn soon(subscription: &mut Subscription) -> Arc<Event> {
-    tokio::time::timeout(Duration::from_secs(30), subscription.next())
+    tokio::time::timeout(Duration::from_secs(60), subscription.next())
         .await
         .expect("an event in time")
         .expect("an open store")
         .expect("a watch that keeps up")
+}
+
+/// Waits until a condition holds, which it must within a minute.
+async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let waiting = async {
+        while !condition().await {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), waiting).await.unwrap_or_else(|_| panic!("{what}"));
 }

@@ -177,7 +177,7 @@ enum Disk {
 struct Subject {
     store: Store,
     disk: Disk,
-    reopen: Option<Box<dyn Fn() -> Store>>,
+    home: Option<(Home, StoreOptions)>,
 }
 
 async fn run(mut subject: Subject, steps: Vec<Step>) -> Result<(), TestCaseError> {
@@ -253,14 +253,14 @@ async fn run(mut subject: Subject, steps: Vec<Step>) -> Result<(), TestCaseError
                 }
             }
             Step::Restart => {
-                if let Some(reopen) = &subject.reopen {
+                if let Some((home, options)) = &subject.home {
                     for watcher in &mut watchers {
                         drain(watcher, &model)?;
                     }
                     watchers.clear();
                     subject.store.clone().close().await.expect("closes");
                     drop(subject.store);
-                    subject.store = reopen();
+                    subject.store = home.try_open(options.clone()).await.expect("opens");
                 }
             }
         }
@@ -283,7 +283,7 @@ fn options() -> StoreOptions {
 }
 
 fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_current_thread().build().expect("a runtime")
+    tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime")
 }
 
 proptest! {
@@ -291,7 +291,7 @@ proptest! {
 
     #[test]
     fn in_memory_it_does_what_the_model_does(steps in steps(60)) {
-        let subject = Subject { store: Store::memory(options()), disk: Disk::Ample, reopen: None };
+        let subject = Subject { store: Store::memory(options()), disk: Disk::Ample, home: None };
         runtime().block_on(run(subject, steps))?;
     }
 }
@@ -311,10 +311,30 @@ proptest! {
 }
 
 fn run_on_disk(disk: Disk, steps: Vec<Step>) -> Result<(), TestCaseError> {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("state.db");
     let file_limit = (disk == Disk::Small).then_some(80 << 10);
-    let open = move || Store::sqlite(&file, StoreOptions { file_limit, ..options() }).expect("opens");
-    let subject = Subject { store: open(), disk, reopen: Some(Box::new(open)) };
-    runtime().block_on(run(subject, steps))
+    runtime().block_on(run_at(Home::file(), disk, StoreOptions { file_limit, ..options() }, steps))
+}
+
+async fn run_at(
+    home: Home,
+    disk: Disk,
+    options: StoreOptions,
+    steps: Vec<Step>,
+) -> Result<(), TestCaseError> {
+    let store = home.try_open(options.clone()).await.expect("opens");
+    run(Subject { store, disk, home: Some((home, options)) }, steps).await
+}
+
+#[test]
+fn on_postgresql_it_does_what_the_model_does() {
+    let runtime = runtime();
+    // One server for all cases.
+    let Some(_server) = runtime.block_on(Home::database()) else { return };
+    let config = ProptestConfig { cases: 8, failure_persistence: None, ..ProptestConfig::default() };
+    proptest!(config, |(steps in steps(60))| {
+        runtime.block_on(async {
+            let home = Home::database().await.expect("was there");
+            run_at(home, Disk::Ample, options(), steps).await
+        })?;
+    });
 }

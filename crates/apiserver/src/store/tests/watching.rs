@@ -102,9 +102,7 @@ async fn the_largest_history_gives_way_when_all_are_too_large() {
 
 #[tokio::test]
 async fn closing_ends_watches_after_their_last_event_and_refuses_writes() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let sqlite = Store::sqlite(&folder.path().join("state.db"), StoreOptions::default()).expect("opens");
-    for store in [Store::memory(StoreOptions::default()), sqlite] {
+    for (store, _home) in stores().await {
         let mut watch = store.watch("pods", None, store.revision()).expect("kept");
         let made = create(&store, &pod("a"), "1").await.expect("creates");
         store.clone().close().await.expect("closes");
@@ -150,8 +148,12 @@ async fn under_a_paused_clock_writes_and_watches_take_no_time() {
 
 #[tokio::test]
 async fn every_watcher_sees_every_write_in_order_while_many_write() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let store = Store::sqlite(&folder.path().join("state.db"), StoreOptions::default()).expect("opens");
+    for (store, _home) in stores().await {
+        every_watcher_sees_every_write_in_order(store).await;
+    }
+}
+
+async fn every_watcher_sees_every_write_in_order(store: Store) {
     let start = store.revision();
     let (writers, each, watchers) = (20_u64, 10, 5);
     let mut tasks = tokio::task::JoinSet::new();

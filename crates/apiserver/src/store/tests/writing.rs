@@ -1,18 +1,9 @@
 use super::super::Fence;
 use super::*;
 
-fn stores() -> Vec<(Store, Option<tempfile::TempDir>)> {
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("state.db");
-    vec![
-        (Store::memory(StoreOptions::default()), None),
-        (Store::sqlite(&file, StoreOptions::default()).expect("opens"), Some(folder)),
-    ]
-}
-
 #[tokio::test]
 async fn an_empty_store_is_at_a_revision_that_clients_can_watch_from() {
-    for (store, _folder) in stores() {
+    for (store, _home) in stores().await {
         assert_eq!(store.revision(), Revision(1));
         assert_eq!(store.list("pods", None).revision, Revision(1));
         assert!(store.list("pods", None).is_empty());
@@ -22,7 +13,7 @@ async fn an_empty_store_is_at_a_revision_that_clients_can_watch_from() {
 
 #[tokio::test]
 async fn revisions_are_consecutive_across_storages() {
-    for (store, _folder) in stores() {
+    for (store, _home) in stores().await {
         let first = create(&store, &pod("a"), "1").await.expect("creates");
         let second = create(&store, &Key::new("nodes", "", "n"), "1").await.expect("creates");
         let third = update(&store, &pod("a"), first.revision, "2").await.expect("updates");
@@ -35,7 +26,7 @@ async fn revisions_are_consecutive_across_storages() {
 
 #[tokio::test]
 async fn a_write_whose_expectation_fails_changes_nothing() {
-    for (store, _folder) in stores() {
+    for (store, _home) in stores().await {
         let made = create(&store, &pod("a"), "1").await.expect("creates");
         let newer = update(&store, &pod("a"), made.revision, "2").await.expect("updates");
 
@@ -56,7 +47,7 @@ async fn a_write_whose_expectation_fails_changes_nothing() {
 
 #[tokio::test]
 async fn a_deleted_object_leaves_its_last_state_and_can_be_made_again() {
-    for (store, _folder) in stores() {
+    for (store, _home) in stores().await {
         let made = create(&store, &pod("a"), "1").await.expect("creates");
         let last = delete(&store, &pod("a"), made.revision).await.expect("deletes");
         assert_eq!((payload(&last).as_str(), last.revision), ("gone", made.revision.next()));
@@ -68,7 +59,7 @@ async fn a_deleted_object_leaves_its_last_state_and_can_be_made_again() {
 
 #[tokio::test]
 async fn of_many_writers_with_the_same_expectation_one_wins() {
-    for (store, _folder) in stores() {
+    for (store, _home) in stores().await {
         let made = create(&store, &pod("a"), "0").await.expect("creates");
         let mut writers = tokio::task::JoinSet::new();
         for number in 0..50 {
@@ -84,7 +75,7 @@ async fn of_many_writers_with_the_same_expectation_one_wins() {
 
 #[tokio::test]
 async fn a_snapshot_does_not_change_when_the_store_does() {
-    for (store, _folder) in stores() {
+    for (store, _home) in stores().await {
         for (namespace, name) in [("a", "y"), ("b", "x"), ("a", "x"), ("aa", "x")] {
             create(&store, &Key::new("pods", namespace, name), "1").await.expect("creates");
         }
@@ -116,7 +107,7 @@ async fn a_leader_of_an_older_term_is_fenced() {
         |transitions: u64| format!(r#"{{"metadata":{{}},"spec":{{"leaseTransitions":{transitions}}}}}"#);
     let fence =
         |transitions| Some(Fence { namespace: "default".into(), lease: "operator".into(), transitions });
-    for (store, _folder) in stores() {
+    for (store, _home) in stores().await {
         let write = |name: &str, fence| Write {
             key: pod(name),
             operation: Operation::Create,
@@ -145,7 +136,7 @@ async fn a_leader_of_an_older_term_is_fenced() {
 
 #[tokio::test]
 async fn waiting_for_a_revision_ends_when_it_is_there() {
-    for (store, _folder) in stores() {
+    for (store, _home) in stores().await {
         store.wait_for(store.revision()).await;
         let waiting = tokio::spawn({
             let store = store.clone();

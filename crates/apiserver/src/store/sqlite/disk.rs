@@ -1,15 +1,17 @@
 //! The database file while it is open: commits, and tidying up between them.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use rusqlite::{Connection, ErrorCode, TransactionBehavior, params};
+use tokio::sync::mpsc;
 
-use super::batch::Batch;
+use super::super::batch::Batch;
+use super::super::durable::{CommitError, Durable, Fate, Floors, Waiting, Wake};
+use super::super::names::{Names, code, number};
+use super::super::write::WriteError;
+use super::super::writer::Request;
 use super::checkpoint::{self, Checkpointer};
 use super::lock::Lock;
-use super::open::{code, number};
-use super::write::WriteError;
 use crate::object::{Change, Revision};
 use crate::watch::Event;
 
@@ -25,18 +27,11 @@ const SHRINK_FROM: i64 = 4096;
 
 /// An open database. Only the writer has it.
 #[derive(Debug)]
-pub(super) struct Disk {
+pub(in crate::store) struct Disk {
     connection: Connection,
     checkpointer: Checkpointer,
     names: Names,
     _lock: Lock,
-}
-
-/// Whether someone waits while the disk tidies up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Waiting {
-    Nobody,
-    Writers,
 }
 
 impl Disk {
@@ -44,26 +39,11 @@ impl Disk {
         Disk { connection, checkpointer, names, _lock: lock }
     }
 
-    /// Makes a batch durable, and forgets the history up to the floors. All or nothing: after an
-    /// error the file is as it was.
-    pub(super) fn commit(
-        &mut self,
-        batch: &Batch,
-        floors: &[(Arc<str>, Revision)],
-    ) -> Result<(), WriteError> {
-        let names = self.try_commit(batch, floors).map_err(|error| match error.sqlite_error_code() {
-            Some(ErrorCode::DiskFull) => WriteError::Full,
-            _ => WriteError::Storage(Arc::new(error)),
-        })?;
-        self.names = names;
-        Ok(())
-    }
-
-    fn try_commit(&mut self, batch: &Batch, floors: &[(Arc<str>, Revision)]) -> rusqlite::Result<Names> {
+    fn try_commit(&mut self, batch: &Batch, floors: &Floors) -> rusqlite::Result<Names> {
         let transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut names = self.names.clone();
         for event in batch.events() {
-            let storage = names.id(&transaction, &event.object.key.storage)?;
+            let storage = id(&mut names, &transaction, &event.object.key.storage)?;
             write_object(&transaction, storage, event)?;
             write_history(&transaction, storage, event)?;
         }
@@ -71,7 +51,7 @@ impl Disk {
             if names.floor(storage) >= *floor {
                 continue;
             }
-            let id = names.id(&transaction, storage)?;
+            let id = id(&mut names, &transaction, storage)?;
             (transaction.prepare_cached("DELETE FROM history WHERE storage = ?1 AND revision <= ?2")?)
                 .execute(params![id, number(*floor)])?;
             (transaction.prepare_cached("UPDATE storages SET floor = ?2 WHERE id = ?1")?)
@@ -84,8 +64,39 @@ impl Disk {
         Ok(names)
     }
 
+    fn shrink(&self) -> rusqlite::Result<()> {
+        let count = |pragma| self.connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
+        let (free, all) = (count("freelist_count")?, count("page_count")?);
+        if free >= SHRINK_FROM && free >= all / 4 {
+            self.connection.execute_batch("PRAGMA incremental_vacuum(1024)")?;
+        }
+        Ok(())
+    }
+}
+
+impl Durable for Disk {
+    fn next(&mut self, requests: &mut mpsc::Receiver<Request>) -> Wake {
+        requests.blocking_recv().map_or(Wake::End, Wake::Request)
+    }
+
+    /// All or nothing: after an error the file is as it was.
+    fn commit(&mut self, batch: &Batch, floors: &Floors) -> Result<(), CommitError> {
+        let names = self.try_commit(batch, floors).map_err(|error| {
+            CommitError::Failed(match error.sqlite_error_code() {
+                Some(ErrorCode::DiskFull) => WriteError::Full,
+                _ => WriteError::Storage(Arc::new(error)),
+            })
+        })?;
+        self.names = names;
+        Ok(())
+    }
+
+    fn settle(&mut self, _last: Revision) -> Result<Fate, WriteError> {
+        Ok(Fate::Lost)
+    }
+
     /// Has the write-ahead log moved into the file, and gives free pages back, when it is time to.
-    pub(super) fn tidy(&self, waiting: Waiting) {
+    fn tidy(&mut self, waiting: Waiting) {
         let result = checkpoint::measure(&self.connection).and_then(|log| {
             if log.pages >= CHECKPOINT_MYSELF && log.left > 0 {
                 checkpoint::passive(&self.connection)?;
@@ -105,21 +116,23 @@ impl Disk {
     }
 
     /// Closes the file; what is committed is in it then, and the write-ahead log is empty.
-    pub(super) fn close(mut self) -> Result<(), WriteError> {
+    fn close(mut self: Box<Self>) -> Result<(), WriteError> {
         self.checkpointer.stop();
         let moved = checkpoint::truncate(&self.connection);
         let closed = self.connection.close().map_err(|(_, error)| error);
         moved.and(closed).map_err(|error| WriteError::Storage(Arc::new(error)))
     }
+}
 
-    fn shrink(&self) -> rusqlite::Result<()> {
-        let count = |pragma| self.connection.pragma_query_value(None, pragma, |row| row.get::<_, i64>(0));
-        let (free, all) = (count("freelist_count")?, count("page_count")?);
-        if free >= SHRINK_FROM && free >= all / 4 {
-            self.connection.execute_batch("PRAGMA incremental_vacuum(1024)")?;
-        }
-        Ok(())
+/// The number of a storage, which is given one if it is new.
+fn id(names: &mut Names, connection: &Connection, storage: &Arc<str>) -> rusqlite::Result<i64> {
+    if let Some(id) = names.get(storage) {
+        return Ok(id);
     }
+    let id = names.add(storage);
+    (connection.prepare_cached("INSERT INTO storages (id, name, floor) VALUES (?1, ?2, 0)")?)
+        .execute(params![id, &**storage])?;
+    Ok(id)
 }
 
 fn write_object(connection: &Connection, storage: i64, event: &Event) -> rusqlite::Result<()> {
@@ -162,32 +175,4 @@ fn write_history(connection: &Connection, storage: i64, event: &Event) -> rusqli
         last,
     ])?;
     Ok(())
-}
-
-/// The storages that the file knows: their numbers, and up to where their history is forgotten.
-#[derive(Debug, Clone, Default)]
-pub(super) struct Names {
-    known: Arc<HashMap<Arc<str>, (i64, Revision)>>,
-}
-
-impl Names {
-    pub(super) fn insert(&mut self, storage: Arc<str>, id: i64, floor: Revision) {
-        Arc::make_mut(&mut self.known).insert(storage, (id, floor));
-    }
-
-    pub(super) fn floor(&self, storage: &str) -> Revision {
-        self.known.get(storage).map_or(Revision(0), |(_, floor)| *floor)
-    }
-
-    /// The number of a storage, which is given one if it is new.
-    fn id(&mut self, connection: &Connection, storage: &Arc<str>) -> rusqlite::Result<i64> {
-        if let Some((id, _)) = self.known.get(storage) {
-            return Ok(*id);
-        }
-        (connection.prepare_cached("INSERT INTO storages (name, floor) VALUES (?1, 0)")?)
-            .execute([&**storage])?;
-        let id = connection.last_insert_rowid();
-        self.insert(Arc::clone(storage), id, Revision(0));
-        Ok(id)
-    }
 }

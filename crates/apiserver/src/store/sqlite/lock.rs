@@ -3,8 +3,12 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{Read, Seek, Write};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
-use super::open::OpenError;
+use super::OpenError;
+
+/// How long to try for a lock.
+const PATIENCE: Duration = Duration::from_millis(500);
 
 /// A held lock.
 #[derive(Debug)]
@@ -20,7 +24,7 @@ impl Lock {
         let mut file = (OpenOptions::new().read(true).write(true).create(true).truncate(false))
             .open(&path)
             .map_err(unusable)?;
-        match file.try_lock() {
+        match patient_lock(&file) {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let mut holder = String::new();
@@ -35,6 +39,20 @@ impl Lock {
             tracing::warn!(path = %path.display(), %error, "cannot name this process in the lock file");
         }
         Ok(Lock { _file: file })
+    }
+}
+
+/// A process that is being started holds the files of the one that starts it for a moment, also those
+/// that were closed meanwhile.
+fn patient_lock(file: &File) -> Result<(), TryLockError> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match file.try_lock() {
+            Err(TryLockError::WouldBlock) if Instant::now() < deadline => {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            result => return result,
+        }
     }
 }
 

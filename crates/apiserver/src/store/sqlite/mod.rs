@@ -1,20 +1,23 @@
 //! Opening a database file: its lock, its format, and everything in it read into memory.
 
-use std::collections::{HashMap, VecDeque};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use rusqlite::{Connection, ErrorCode};
 
-use super::checkpoint::Checkpointer;
-use super::disk::{Disk, Names};
-use super::history::History;
-use super::lock::{Holder, Lock};
+use super::loading::{Damage, HistoryRow, Loaded, Loading, ObjectRow};
+use super::names::number;
 use super::options::StoreOptions;
-use super::snapshot::Objects;
-use super::state::{Collection, FIRST, State};
-use crate::object::{Change, HeaderError, Key, Revision, Stored, Version};
-use crate::watch::Event;
+use super::postgres::DatabaseError;
+use super::state::{FIRST, State};
+
+mod checkpoint;
+mod disk;
+mod lock;
+
+use checkpoint::Checkpointer;
+pub(super) use disk::Disk;
+pub use lock::Holder;
+use lock::Lock;
 
 /// Marks a database as ours: `steE`.
 const APPLICATION: i64 = 0x7374_6545;
@@ -114,6 +117,9 @@ pub enum OpenError {
         /// What SQLite says.
         source: rusqlite::Error,
     },
+    /// The database server cannot be used.
+    #[error(transparent)]
+    Postgres(#[from] DatabaseError),
     /// The writer could not be started.
     #[error("cannot start the store's writer: {0}")]
     Thread(#[source] std::io::Error),
@@ -125,6 +131,9 @@ pub(super) fn open(path: &Path, options: StoreOptions) -> Result<(Disk, State), 
     make_private(path).map_err(|source| OpenError::Unusable { path: path.to_owned(), source })?;
     let failed = |source: rusqlite::Error| match source.sqlite_error_code() {
         Some(ErrorCode::NotADatabase) => OpenError::Foreign { path: path.to_owned() },
+        Some(ErrorCode::DatabaseCorrupt) => {
+            OpenError::Damaged { path: path.to_owned(), what: source.to_string() }
+        }
         _ => OpenError::Sqlite { path: path.to_owned(), source },
     };
     let mut connection = Connection::open(path).map_err(failed)?;
@@ -132,7 +141,7 @@ pub(super) fn open(path: &Path, options: StoreOptions) -> Result<(Disk, State), 
     prepare(&mut connection, options.file_limit).map_err(failed)?;
     let Loaded { names, revision, collections } = load(&connection).map_err(|error| match error {
         LoadError::Sqlite(source) => failed(source),
-        LoadError::Damaged(what) => OpenError::Damaged { path: path.to_owned(), what },
+        LoadError::Damaged(Damage(what)) => OpenError::Damaged { path: path.to_owned(), what },
     })?;
     let state = State::restore(options.history, revision, collections);
     let checkpointer = Checkpointer::start(path).map_err(failed)?;
@@ -189,30 +198,10 @@ fn prepare(connection: &mut Connection, file_limit: Option<u64>) -> rusqlite::Re
     Ok(())
 }
 
-/// A revision as SQLite keeps numbers.
-pub(super) fn number(revision: Revision) -> i64 {
-    i64::try_from(revision.0).unwrap_or(i64::MAX)
-}
-
-/// A change as SQLite keeps it.
-pub(super) fn code(change: Change) -> i64 {
-    match change {
-        Change::Added => 1,
-        Change::Modified => 2,
-        Change::Deleted => 3,
-    }
-}
-
-struct Loaded {
-    names: Names,
-    revision: Revision,
-    collections: HashMap<Arc<str>, Collection>,
-}
-
 #[derive(Debug)]
 enum LoadError {
     Sqlite(rusqlite::Error),
-    Damaged(String),
+    Damaged(Damage),
 }
 
 impl From<rusqlite::Error> for LoadError {
@@ -221,124 +210,55 @@ impl From<rusqlite::Error> for LoadError {
     }
 }
 
-impl LoadError {
-    fn object(key: &Key, error: &HeaderError) -> LoadError {
-        LoadError::Damaged(format!("{key}: {error}"))
+impl From<Damage> for LoadError {
+    fn from(damage: Damage) -> Self {
+        LoadError::Damaged(damage)
     }
 }
 
 fn load(connection: &Connection) -> Result<Loaded, LoadError> {
-    let revision = connection.query_row("SELECT revision FROM store", [], |row| revision(row, 0))?;
-    let mut names = Names::default();
-    let mut storages: HashMap<i64, Arc<str>> = HashMap::new();
+    let mut loading =
+        Loading::new(connection.query_row("SELECT revision FROM store", [], |row| row.get(0))?)?;
     let mut statement = connection.prepare("SELECT id, name, floor FROM storages")?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        let (id, name): (i64, Arc<str>) = (row.get(0)?, row.get(1)?);
-        names.insert(Arc::clone(&name), id, self::revision(row, 2)?);
-        storages.insert(id, name);
+        loading.storage(row.get(0)?, text(row, 1)?, row.get(2)?)?;
     }
-    let mut objects = load_objects(connection, &storages)?;
-    let mut collections = HashMap::new();
-    for (id, storage) in storages {
-        let objects = objects.remove(&id).unwrap_or_else(Objects::new_sync);
-        let history = load_history(connection, id, &storage, names.floor(&storage), &objects)?;
-        collections.insert(storage, Collection::restore(objects, history));
-    }
-    Ok(Loaded { names, revision, collections })
-}
-
-fn load_objects(
-    connection: &Connection,
-    storages: &HashMap<i64, Arc<str>>,
-) -> Result<HashMap<i64, Objects>, LoadError> {
-    let mut objects: HashMap<i64, Objects> = HashMap::new();
-    let mut namespaces: HashMap<Box<str>, Arc<str>> = HashMap::new();
     let mut statement =
         connection.prepare("SELECT created, revision, storage, namespace, name, value FROM objects")?;
     let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        let id: i64 = row.get(2)?;
-        let Some(storage) = storages.get(&id) else {
-            return Err(LoadError::Damaged(format!("an object is in storage {id}, which does not exist")));
-        };
-        let namespace: Box<str> = row.get(3)?;
-        let namespace = namespaces.entry(namespace).or_insert_with_key(|namespace| Arc::from(&**namespace));
-        let key = Key::new(Arc::clone(storage), Arc::clone(namespace), row.get::<_, Arc<str>>(4)?);
-        let (created, revision) = (revision(row, 0)?, revision(row, 1)?);
-        let change = if created == revision { Change::Added } else { Change::Modified };
-        let version = Version { key: key.clone(), revision, created, change };
-        let bytes = row.get_ref(5)?.as_blob().map_err(rusqlite::Error::from)?;
-        let stored = Stored::load(version, bytes).map_err(|error| LoadError::object(&key, &error))?;
-        let objects = objects.entry(id).or_insert_with(Objects::new_sync);
-        if objects.contains_key(&key) {
-            return Err(LoadError::Damaged(format!("{key} is there twice")));
-        }
-        objects.insert_mut(key, Arc::new(stored));
+        loading.object(&ObjectRow {
+            created: row.get(0)?,
+            revision: row.get(1)?,
+            storage: row.get(2)?,
+            namespace: text(row, 3)?,
+            name: text(row, 4)?,
+            value: row.get_ref(5)?.as_blob().map_err(rusqlite::Error::from)?,
+        })?;
     }
-    Ok(objects)
-}
-
-/// Walks back from the objects as they are: each row says what its write replaced, so that the
-/// version which it made is the one that the walk holds.
-fn load_history(
-    connection: &Connection,
-    id: i64,
-    storage: &Arc<str>,
-    floor: Revision,
-    objects: &Objects,
-) -> Result<History, LoadError> {
-    let mut events = VecDeque::new();
-    let mut walked: HashMap<Key, Option<Arc<Stored>>> = HashMap::new();
     let mut statement = connection.prepare(
-        "SELECT revision, change, created, namespace, name, previous_revision, previous, last
-         FROM history WHERE storage = ?1 AND revision > ?2 ORDER BY revision DESC",
+        "SELECT storage, revision, change, created, namespace, name, previous_revision, previous, last
+         FROM history ORDER BY storage, revision DESC",
     )?;
-    let mut rows = statement.query([id, number(floor)])?;
+    let mut rows = statement.query([])?;
     while let Some(row) = rows.next()? {
-        let (revision, created) = (revision(row, 0)?, self::revision(row, 2)?);
-        let key = Key::new(Arc::clone(storage), row.get::<_, Arc<str>>(3)?, row.get::<_, Arc<str>>(4)?);
-        let key = objects.get_key_value(&key).map_or(key, |(own, _)| own.clone());
-        let held = match walked.get(&key) {
-            Some(held) => held.clone(),
-            None => objects.get(&key).cloned(),
-        };
-        let kind = match row.get::<_, i64>(1)? {
-            1 => Change::Added,
-            2 => Change::Modified,
-            3 => Change::Deleted,
-            other => {
-                return Err(LoadError::Damaged(format!("revision {revision} is a change of kind {other}")));
-            }
-        };
-        let load = |revision, change, column| -> Result<Arc<Stored>, LoadError> {
-            let version = Version { key: key.clone(), revision, created, change };
-            let bytes = row.get_ref(column)?.as_blob().map_err(rusqlite::Error::from)?;
-            let stored = Stored::load(version, bytes).map_err(|error| LoadError::object(&key, &error))?;
-            Ok(Arc::new(stored))
-        };
-        let object = match (kind, held) {
-            (Change::Deleted, None) => load(revision, Change::Deleted, 7)?,
-            (Change::Added | Change::Modified, Some(held)) if held.revision == revision => held,
-            _ => {
-                return Err(LoadError::Damaged(format!("{key} has lost its version of revision {revision}")));
-            }
-        };
-        let previous = match kind {
-            Change::Added => None,
-            Change::Modified | Change::Deleted => {
-                let before = self::revision(row, 5)?;
-                let change = if before == created { Change::Added } else { Change::Modified };
-                Some(load(before, change, 6)?)
-            }
-        };
-        walked.insert(key.clone(), previous.clone());
-        events.push_front(Arc::new(Event { kind, object, previous }));
+        let blob = |column| row.get_ref(column)?.as_blob_or_null().map_err(rusqlite::Error::from);
+        loading.past(&HistoryRow {
+            storage: row.get(0)?,
+            revision: row.get(1)?,
+            change: row.get(2)?,
+            created: row.get(3)?,
+            namespace: text(row, 4)?,
+            name: text(row, 5)?,
+            previous_revision: row.get(6)?,
+            previous: blob(7)?,
+            last: blob(8)?,
+        })?;
     }
-    Ok(History::restore(floor, events))
+    Ok(loading.finish())
 }
 
-fn revision(row: &rusqlite::Row<'_>, column: usize) -> rusqlite::Result<Revision> {
-    let number: i64 = row.get(column)?;
-    u64::try_from(number).map(Revision).map_err(|_| rusqlite::Error::IntegralValueOutOfRange(column, number))
+fn text<'row>(row: &'row rusqlite::Row<'_>, column: usize) -> rusqlite::Result<&'row str> {
+    row.get_ref(column)?.as_str().map_err(rusqlite::Error::from)
 }
