@@ -7,11 +7,16 @@
 //! | `DRIFT_INTERVAL` | 300 (seconds) |
 //! | `BACKOFF_BASE_DELAY`, `BACKOFF_MAX_DELAY` | 60, 61440 (seconds) |
 //! | `GITHUB_TOKEN`, `GITHUB_API_URL` | none, `https://api.github.com` |
+//! | `GITLAB_TOKEN`, `GITLAB_TRIGGER_TOKEN`, `GITLAB_API_URL` | none, none, `https://gitlab.com/api/v4` |
 //! | `GITHUB_ACTIONS_TIMEOUT`, `GITHUB_ACTIONS_POLL_INTERVAL` | 3600, 10 (seconds) |
-//! | `PLUGIN_CONFIGS` | `{}`: settings by plugin, as JSON |
+//! | `PLUGIN_CONFIGS` | `{}`: settings by plugin, as JSON; one with a `command` is a process of its own |
 //! | `ENABLED_ACTION_PLUGINS` | all, or names with commas |
+//! | `INPUT_CONFIGS` | `{}`: inputs by name, as JSON: `{"orders": {"plugin": "rabbitmq", …}}` |
+//! | `ENABLED_INPUT_PLUGINS` | all, or names with commas |
 //! | `TERRAFORM_MODULES`, `TERRAFORM_WORKSPACES`, `TERRAFORM_PROGRAM` | `modules` and `workspaces` in the data folder, `terraform` |
 //! | `ACTION_PRIVATE_ADDRESSES` | `refuse`, or `allow` |
+//! | `DB_HOST`, `DB_PORT`, `DB_NAME`, `DB_USER`, `DB_PASSWORD` | SQLite in the data folder; once one of them is set: `localhost`, 5432, `operator_controller`, `operator`, none |
+//! | `DB_SSLMODE`, `DB_SSLROOTCERT` | `disable`, or `verify-full`: the certificate is checked, against the machine's authorities or those in a file |
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -21,10 +26,17 @@ use serde_json::{Map, Value, json};
 
 use crate::action::Registry;
 use crate::action::github::GitHubActions;
+use crate::action::gitlab::GitLab;
 use crate::action::http::Http;
 use crate::action::terraform::{Terraform, TerraformOptions};
 use crate::action::web::{PrivateAddresses, Web, WebOptions};
+use crate::history::{PostgresOptions, Tls};
+use crate::input::Inputs;
+use crate::plugin::{ProcessOptions, ProcessPlugin};
 use crate::settings::OperatorController;
+
+/// The plugins in the operator's own process.
+const BUILT_IN: [&str; 4] = ["github_actions", "gitlab", "http", "terraform"];
 
 /// What the environment says.
 #[derive(Clone, Debug)]
@@ -33,6 +45,10 @@ pub struct Environment {
     pub controller: OperatorController,
     /// The plugins with their settings.
     pub plugins: Registry,
+    /// Ways in beside the REST API.
+    pub inputs: Inputs,
+    /// The PostgreSQL of the history, if one is named.
+    pub database: Option<PostgresOptions>,
 }
 
 /// Why the environment cannot be used.
@@ -118,6 +134,16 @@ impl Environment {
                 github.entry(field).or_insert(json!(value));
             }
         }
+        let gitlab = settings.entry("gitlab".into()).or_default();
+        for (variable, field) in [
+            ("GITLAB_TOKEN", "token"),
+            ("GITLAB_TRIGGER_TOKEN", "trigger_token"),
+            ("GITLAB_API_URL", "api_url"),
+        ] {
+            if let Some(value) = get(variable) {
+                gitlab.entry(field).or_insert(Value::String(value));
+            }
+        }
         let web = Web::new(WebOptions { private_addresses, ..WebOptions::default() })?;
         let folder = |name: &str, usual: &str| get(name).map_or_else(|| data.join(usual), Into::into);
         let mut terraform = TerraformOptions::new(
@@ -136,14 +162,84 @@ impl Environment {
             plugins = plugins.with(Http::new(web.clone()));
         }
         if is_enabled("github_actions") {
-            plugins = plugins.with(GitHubActions::new(web));
+            plugins = plugins.with(GitHubActions::new(web.clone()));
+        }
+        if is_enabled("gitlab") {
+            plugins = plugins.with(GitLab::new(web));
         }
         if is_enabled("terraform") {
             plugins = plugins.with(Terraform::new(terraform));
         }
-        let plugins =
-            settings.into_iter().fold(plugins, |plugins, (name, all)| plugins.configured(&name, all));
-        Ok(Self { controller, plugins })
+        for (name, mut all) in settings {
+            let outside = ProcessOptions::take_from(&mut all).map_err(|why| EnvironmentError::Value {
+                name: "PLUGIN_CONFIGS",
+                found: format!("{name}: {why}"),
+                expected: "a command that is a list of program and arguments, and times in seconds",
+            })?;
+            if let Some(options) = outside.filter(|_| is_enabled(&name)) {
+                if BUILT_IN.contains(&name.as_str()) {
+                    return Err(EnvironmentError::Value {
+                        name: "PLUGIN_CONFIGS",
+                        found: format!("a command for {name}"),
+                        expected: "another name for a plugin of your own: this one is built in",
+                    });
+                }
+                plugins = plugins.with(ProcessPlugin::new(&name, options, all.clone()));
+            }
+            plugins = plugins.configured(&name, all);
+        }
+        let some_inputs = get("ENABLED_INPUT_PLUGINS");
+        let is_enabled = |name: &str| {
+            some_inputs.as_ref().is_none_or(|names| names.split(',').any(|enabled| enabled.trim() == name))
+        };
+        let inputs = match get("INPUT_CONFIGS") {
+            None => Inputs::default(),
+            Some(text) => Inputs::parse(&text, is_enabled).map_err(|found| EnvironmentError::Value {
+                name: "INPUT_CONFIGS",
+                found,
+                expected: "a JSON object of inputs, each with its plugin",
+            })?,
+        };
+        Ok(Self { controller, plugins, inputs, database: Self::database(get)? })
+    }
+
+    /// The database that the `DB_*` variables name; none when they name nothing.
+    ///
+    /// # Errors
+    /// When one of them has a value that it cannot have.
+    pub fn database(
+        get: impl Fn(&str) -> Option<String>,
+    ) -> Result<Option<PostgresOptions>, EnvironmentError> {
+        let get = |name: &str| get(name).filter(|value| !value.is_empty());
+        let names = ["DB_HOST", "DB_PORT", "DB_NAME", "DB_USER", "DB_PASSWORD"];
+        if names.iter().all(|name| get(name).is_none()) {
+            return Ok(None);
+        }
+        let usual = PostgresOptions::default();
+        let port = match get("DB_PORT") {
+            None => usual.port,
+            Some(found) => found.parse().ok().filter(|port| *port > 0).ok_or(EnvironmentError::Value {
+                name: "DB_PORT",
+                found,
+                expected: "a port, such as 5432",
+            })?,
+        };
+        let tls = match get("DB_SSLMODE").as_deref() {
+            None | Some("disable") => Tls::Off,
+            Some("verify-full" | "require") => Tls::Verified(get("DB_SSLROOTCERT").map(Into::into)),
+            Some(found) => {
+                let (name, found) = ("DB_SSLMODE", found.to_owned());
+                return Err(EnvironmentError::Value { name, found, expected: "disable or verify-full" });
+            }
+        };
+        Ok(Some(PostgresOptions {
+            host: get("DB_HOST").unwrap_or(usual.host),
+            port,
+            name: get("DB_NAME").unwrap_or(usual.name),
+            user: get("DB_USER").unwrap_or(usual.user),
+            password: get("DB_PASSWORD"),
+            tls,
+        }))
     }
 }
 
@@ -165,7 +261,7 @@ mod tests {
         assert_eq!(read.controller, OperatorController::default());
         let known = read.plugins.describe();
         let names: Vec<&str> = known.iter().map(|plugin| plugin.name.as_str()).collect();
-        assert_eq!(names, ["github_actions", "http", "terraform"]);
+        assert_eq!(names, ["github_actions", "gitlab", "http", "terraform"]);
     }
 
     #[test]
@@ -188,11 +284,29 @@ mod tests {
     }
 
     #[test]
+    fn a_database_is_used_once_any_part_of_it_is_named() {
+        assert_eq!(read(&[("DB_SSLMODE", "require")]).expect("settings").database, None);
+        let named =
+            read(&[("DB_HOST", "db"), ("DB_PASSWORD", "p w"), ("DB_PORT", "6000")]).expect("settings");
+        let expected = PostgresOptions {
+            host: "db".into(),
+            port: 6000,
+            password: Some("p w".into()),
+            ..PostgresOptions::default()
+        };
+        assert_eq!(named.database, Some(expected));
+        let secured = read(&[("DB_NAME", "x"), ("DB_SSLMODE", "require"), ("DB_SSLROOTCERT", "/ca.pem")]);
+        let tls = secured.expect("settings").database.map(|database| database.tls);
+        assert_eq!(tls, Some(Tls::Verified(Some("/ca.pem".into()))));
+    }
+
+    #[test]
     fn wrong_values_are_named_and_secrets_are_not_repeated() {
         for (name, value) in [
             ("RECONCILE_INTERVAL", "soon"),
             ("MAX_CONCURRENT_RECONCILES", "0"),
             ("ACTION_PRIVATE_ADDRESSES", "maybe"),
+            ("DB_PORT", "many"),
         ] {
             let error = read(&[(name, value)]).expect_err(name).to_string();
             assert!(error.starts_with(&format!("{name} is \"{value}\", and should be")), "{error}");

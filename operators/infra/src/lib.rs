@@ -15,14 +15,17 @@
 //! - [`action`]: the contract with plugins, and the plugins `http`, `github_actions` and `terraform`;
 //! - [`plugin`]: the same contract for plugins in processes of their own, in any language;
 //! - [`input`]: other ways in: webhooks, polling, queues;
-//! - [`history`]: every attempt ever made, for people.
+//! - [`history`]: every attempt ever made, for people;
+//! - [`cli`]: the REST face from the command line.
 
 pub mod action;
+pub mod cli;
 mod environment;
 pub mod history;
 pub mod ids;
 pub mod input;
 mod metrics;
+mod percent;
 pub mod plugin;
 pub mod reconcile;
 mod redact;
@@ -32,7 +35,7 @@ mod settings;
 pub mod types;
 
 pub use environment::{Environment, EnvironmentError};
-pub use history::History;
+pub use history::{History, PostgresOptions};
 pub use input::Inputs;
 pub use metrics::Metrics;
 pub use reconcile::{Options, controllers};

@@ -3,6 +3,7 @@
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use steersman::Metrics as Registry;
 
@@ -13,6 +14,7 @@ pub struct Metrics {
     pub(crate) seconds: Family<Plugin, Histogram, fn() -> Histogram>,
     pub(crate) drift_checks: Family<Plugin, Counter>,
     pub(crate) drift_found: Family<Plugin, Counter>,
+    pub(crate) history_waiting: Gauge,
 }
 
 /// Which plugin.
@@ -51,6 +53,7 @@ impl Metrics {
             seconds: Family::new_with_constructor(long as fn() -> Histogram),
             drift_checks: Family::default(),
             drift_found: Family::default(),
+            history_waiting: Gauge::default(),
         };
         let mut registry = registry.registry();
         let all = registry.sub_registry_with_prefix("infra");
@@ -59,6 +62,7 @@ impl Metrics {
         all.register("reconciliation_duration_seconds", "How long attempts take", m.seconds);
         all.register("drift_checks", "Checks of ready resources for drift", m.drift_checks);
         all.register("drift_detected", "Checks that found drift", m.drift_found);
+        all.register("history_waiting", "Attempts that the history could not take yet", m.history_waiting);
         drop(registry);
         metrics
     }

@@ -8,10 +8,12 @@ const SECRET: [&str; 8] =
 /// Shorter values are not taken for secrets: they would blacken half of the text.
 const SHORTEST: usize = 6;
 
-/// The text with the secrets of a configuration blackened.
-pub(crate) fn redact(text: &str, config: &Map<String, Value>) -> String {
+/// The text with the secrets among settings and parameters blackened.
+pub(crate) fn redact<'a>(text: &str, sources: impl IntoIterator<Item = &'a Map<String, Value>>) -> String {
     let mut secrets = Vec::new();
-    collect(config, &mut secrets);
+    for source in sources {
+        collect(source, &mut secrets);
+    }
     secrets.sort_by_key(|secret| std::cmp::Reverse(secret.len()));
     secrets.into_iter().fold(text.to_owned(), |text, secret| text.replace(secret, "***"))
 }
@@ -30,6 +32,9 @@ fn collect<'a>(fields: &'a Map<String, Value>, secrets: &mut Vec<&'a str>) {
                 );
             }
             Value::Object(fields) => collect(fields, secrets),
+            Value::Array(items) => {
+                items.iter().filter_map(Value::as_object).for_each(|fields| collect(fields, secrets));
+            }
             _ => {}
         }
     }
@@ -41,11 +46,13 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn secrets_of_the_configuration_are_blackened_wherever_they_appear() {
+    fn secrets_of_settings_and_parameters_are_blackened_wherever_they_appear() {
         let config =
             json!({"headers": {"Authorization": "Bearer abc123xyz"}, "token": "ghp_0123", "name": "visible"});
         let config = config.as_object().cloned().unwrap_or_default();
-        let text = "visible: refused ghp_0123 and abc123xyz (Bearer abc123xyz)";
-        assert_eq!(redact(text, &config), "visible: refused *** and *** (***)");
+        let parameters = json!({"users": [{"name": "visible", "password": "hunter22"}]});
+        let parameters = parameters.as_object().cloned().unwrap_or_default();
+        let text = "visible: refused ghp_0123 and abc123xyz (Bearer abc123xyz) with hunter22";
+        assert_eq!(redact(text, [&config, &parameters]), "visible: refused *** and *** (***) with ***");
     }
 }

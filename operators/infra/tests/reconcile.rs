@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde_json::json;
 use steersman_infra::action::{ActionError, Registry};
 use steersman_infra::types::{State, TRIGGER};
-use steersman_infra::{History, Resource, ResourceType};
-use support::{World, box_type, cluster, create_box, operate};
+use steersman_infra::{History, OperatorController, Options, Resource, ResourceType, controllers};
+use support::{World, box_type, cluster, create_box, operate, operate_with};
 
 fn plugins(world: &World) -> Registry {
     Registry::new().with(world.clone())
@@ -282,4 +282,167 @@ async fn conflicts_errors_and_lost_answers_of_the_server_do_no_harm() {
         assert_eq!(world.lock().things.len(), index + 1, "{fault}");
         assert!(world.lock().begun.values().all(|times| *times == 1), "{fault}");
     }
+}
+
+/// With one worker, which is busy until everything else is due.
+#[tokio::test(start_paused = true)]
+async fn a_user_goes_before_what_failed_and_that_before_drift_checks() {
+    let (cluster, world, history) =
+        (cluster().await, World::default(), History::memory().expect("a history"));
+    box_type(&cluster).await;
+    let settings = OperatorController {
+        max_concurrent_reconciles: 1,
+        drift_interval: Duration::from_secs(60),
+        ..OperatorController::default()
+    };
+    let operator = operate_with(&cluster, plugins(&world), &history, settings);
+    for index in 0..3 {
+        create_box(&cluster, &format!("calm{index}"), json!({})).await;
+        cluster.wait_until::<Resource>(&format!("box.calm{index}"), is_ready).await;
+    }
+    for index in 0..3 {
+        world.lock().failures = vec![ActionError::transient("no luck")];
+        create_box(&cluster, &format!("failed{index}"), json!({})).await;
+        cluster.wait_until::<Resource>(&format!("box.failed{index}"), |it| it.state() == State::Failed).await;
+    }
+    operator.kill().await;
+    // While nobody is at work everything becomes due, and a user wants something.
+    cluster.pass(Duration::from_secs(75)).await;
+    world.lock().calls.clear();
+    let operator = operate_with(&cluster, plugins(&world), &history, settings);
+    create_box(&cluster, "user", json!({})).await;
+    cluster.wait_for("all of them", || async { (world.lock().calls.len() >= 7).then_some(()) }).await;
+    let calls: Vec<String> = world.lock().calls.iter().take(7).cloned().collect();
+    let first = |what: &str| calls.iter().position(|call| call.starts_with(what)).expect(what);
+    let last = |what: &str| calls.iter().rposition(|call| call.starts_with(what)).expect(what);
+    assert!(last("apply failed") < first("drift calm"), "{calls:?}");
+    assert!(first("apply user") < last("apply failed"), "{calls:?}");
+    operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_controllers_one_acts_and_the_other_takes_over() {
+    let (cluster, world, history) =
+        (cluster().await, World::default(), History::memory().expect("a history"));
+    box_type(&cluster).await;
+    world.lock().questions = 3;
+    let contend = |identity: &str| {
+        let mut lease = steersman::LeaseOptions::new("default", steersman_infra::LEASE);
+        lease.identity = identity.into();
+        let options = steersman::Options { lease: Some(lease), ..cluster.options("infra") };
+        let all = Options {
+            controller: OperatorController::default(),
+            plugins: plugins(&world),
+            history: history.clone(),
+            namespace: "default".into(),
+        };
+        cluster.run_manager(controllers(cluster.manager(options), all))
+    };
+    let first = contend("first");
+    create_box(&cluster, "one", json!({})).await;
+    cluster.wait_until::<Resource>("box.one", is_ready).await;
+    let second = contend("second");
+    create_box(&cluster, "two", json!({})).await;
+    cluster
+        .wait_until::<Resource>("box.two", |it| {
+            let attempt = it.status.as_ref().and_then(|status| status.attempt.as_ref());
+            attempt.is_some_and(|attempt| attempt.checkpoint.is_some())
+        })
+        .await;
+    first.kill().await;
+    create_box(&cluster, "three", json!({})).await;
+    for name in ["box.two", "box.three"] {
+        cluster.wait_until::<Resource>(name, is_ready).await;
+    }
+    {
+        let state = world.lock();
+        assert!(state.begun.values().all(|times| *times == 1), "nothing was begun twice");
+        assert_eq!((state.begun.len(), state.things.len()), (3, 3), "nothing was forgotten");
+    }
+    assert!(second.is_running());
+    second.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_drift_check_that_fails_changes_nothing_and_is_told_as_an_event() {
+    let (cluster, world, history) =
+        (cluster().await, World::default(), History::memory().expect("a history"));
+    box_type(&cluster).await;
+    let operator = operate(&cluster, plugins(&world), &history);
+    create_box(&cluster, "one", json!({})).await;
+    let ready = cluster.wait_until::<Resource>("box.one", is_ready).await;
+    world.lock().drift_failures = 2;
+    cluster.pass(Duration::from_secs(1000)).await;
+    assert!(world.lock().drift_checks >= 3);
+    assert_eq!(world.lock().applies, 1, "not being able to look is no reason to act");
+    let now = cluster.get::<Resource>("box.one").await.expect("the resource");
+    assert_eq!(now.metadata.resource_version, ready.metadata.resource_version, "nothing was written");
+    let entries = history.of(ready.id().expect("an id"), 10, None).await.expect("entries");
+    assert_eq!(entries.len(), 1, "checks that find nothing leave no entries");
+    let events = cluster.list::<k8s_openapi::api::events::v1::Event>().await;
+    assert!(events.iter().any(|it| it.reason.as_deref() == Some("DriftCheckFailed")), "{events:?}");
+    assert!(operator.metric("infra_drift_checks_total{plugin=\"fake\"}") >= 3.0);
+    operator.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_or_a_manual_trigger_forgets_the_failures_before() {
+    let (cluster, world, history) =
+        (cluster().await, World::default(), History::memory().expect("a history"));
+    box_type(&cluster).await;
+    world.lock().failures = vec![ActionError::transient("no luck"); 5];
+    let _operator = operate(&cluster, plugins(&world), &history);
+    create_box(&cluster, "one", json!({"size": 1})).await;
+    let failed = |times: u32, seen: usize| {
+        let cluster = &cluster;
+        let world = &world;
+        async move {
+            cluster
+                .wait_until::<Resource>("box.one", |it| {
+                    let status = it.status.as_ref();
+                    it.state() == State::Failed
+                        && status.is_some_and(|status| status.failures == times)
+                        && world.lock().failures.len() == 5 - seen
+                })
+                .await
+        }
+    };
+    failed(2, 2).await;
+    cluster.patch::<Resource>("box.one", json!({"spec": {"parameters": {"size": 2}}})).await;
+    failed(1, 3).await;
+    failed(2, 4).await;
+    cluster.patch::<Resource>("box.one", json!({"metadata": {"annotations": {TRIGGER: "again"}}})).await;
+    let again = failed(1, 5).await;
+    let next = again.status.as_ref().and_then(|status| status.next_attempt_at).expect("a time");
+    let wait = next.duration_since((cluster.clock())()).as_secs();
+    assert!((50..=67).contains(&wait), "about a minute, as after a first failure: {wait}");
+    let reasons: Vec<&str> = again
+        .status
+        .iter()
+        .flat_map(|status| &status.conditions)
+        .map(|condition| condition.reason.as_str())
+        .collect();
+    assert_eq!(reasons, ["Failed", "Idle", "AttemptFailed"]);
+    cluster.wait_until::<Resource>("box.one", is_ready).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_while_an_attempt_is_under_way_follows_it() {
+    let (cluster, world, history) =
+        (cluster().await, World::default(), History::memory().expect("a history"));
+    box_type(&cluster).await;
+    world.lock().questions = 3;
+    let _operator = operate(&cluster, plugins(&world), &history);
+    create_box(&cluster, "one", json!({"size": 1})).await;
+    cluster.wait_until::<Resource>("box.one", |it| it.state() == State::Reconciling).await;
+    cluster.patch::<Resource>("box.one", json!({"spec": {"parameters": {"size": 2}}})).await;
+    let ready = cluster
+        .wait_until::<Resource>("box.one", |it| {
+            is_ready(it) && it.status.as_ref().and_then(|it| it.last_reconciled_generation) == Some(2)
+        })
+        .await;
+    let entries = history.of(ready.id().expect("an id"), 10, None).await.expect("entries");
+    let seen: Vec<(i64, &str)> = entries.iter().map(|(_, it)| (it.generation, it.trigger.as_str())).collect();
+    assert_eq!(seen, [(2, "spec_change"), (1, "initial")]);
+    assert!(world.lock().things.values().eq([&json!({"size": 2})]));
 }

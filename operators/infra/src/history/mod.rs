@@ -1,108 +1,39 @@
 //! Every attempt ever made, in a database of the operator's own.
 //!
+//! ```text
+//!   attempts ──▶ History ──▶ SQLite: a file
+//!                  │    └──▶ PostgreSQL: reconciliation_history, and beside it, for people,
+//!                  │                     resource_types, resources, locks (catalog)
+//!                  └── the database does not answer: kept in memory until it does
+//! ```
 //! It is for people: no decision is made from it. What the controller must know is in the
 //! resource's status.
 
+mod catalog;
+mod database;
+mod link;
+mod postgres;
+mod record;
+mod sqlite;
+
+use std::collections::VecDeque;
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use jiff::Timestamp;
-use rusqlite::{Connection, OptionalExtension, params};
+pub(crate) use catalog::Catalog;
+use database::Database;
+pub use database::HistoryError;
+pub use link::{PostgresOptions, Tls};
+pub use record::Record;
 
-/// One step per version of the database, applied in order and never changed.
-const MIGRATIONS: [&str; 1] = ["
-    CREATE TABLE reconciliation_history (
-        id INTEGER PRIMARY KEY AUTOINCREMENT,
-        attempt TEXT NOT NULL UNIQUE,
-        resource_id INTEGER NOT NULL,
-        resource_uid TEXT NOT NULL,
-        resource_name TEXT NOT NULL,
-        resource_type TEXT NOT NULL,
-        action_plugin TEXT NOT NULL,
-        generation INTEGER NOT NULL,
-        success INTEGER NOT NULL,
-        phase TEXT NOT NULL,
-        error_message TEXT,
-        resources_created INTEGER NOT NULL,
-        resources_updated INTEGER NOT NULL,
-        resources_deleted INTEGER NOT NULL,
-        plan_output TEXT,
-        apply_output TEXT,
-        trigger_reason TEXT NOT NULL,
-        drift_detected INTEGER NOT NULL,
-        duration_seconds REAL NOT NULL,
-        reconcile_time TEXT NOT NULL
-    );
-    CREATE INDEX history_by_resource ON reconciliation_history (resource_id, id);
-"];
+/// How many records wait for a database that does not answer; older ones are let go.
+const WAITING: usize = 10_000;
 
 /// The history of all resources, also of those that are gone.
 #[derive(Clone, Debug)]
-pub struct History(Arc<Mutex<Connection>>);
-
-/// Why the history cannot be read or written.
-#[derive(Debug, thiserror::Error)]
-pub enum HistoryError {
-    /// The database said no.
-    #[error("the history cannot be used: {0}")]
-    Database(#[from] rusqlite::Error),
-    /// The database is of a later version.
-    #[error(
-        "the history was written by a later version ({found}, this one knows {known}); use that version, or another file"
-    )]
-    TooNew {
-        /// The version found.
-        found: i64,
-        /// The newest one that is known.
-        known: usize,
-    },
-    /// The process is ending.
-    #[error("the history was closed")]
-    Closed,
-}
-
-/// How one attempt ended.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Record {
-    /// Id of the attempt; recorded once however often it is told.
-    pub attempt: String,
-    /// Number of the resource.
-    pub resource_id: i64,
-    /// Its uid.
-    pub resource_uid: String,
-    /// Its name.
-    pub resource_name: String,
-    /// Its type and version.
-    pub resource_type: String,
-    /// The plugin that acted.
-    pub action_plugin: String,
-    /// The generation that was attempted.
-    pub generation: i64,
-    /// Whether it succeeded.
-    pub success: bool,
-    /// `completed`, or the phase in which it failed.
-    pub phase: String,
-    /// Why it failed.
-    pub error_message: Option<String>,
-    /// Things made.
-    pub created: u32,
-    /// Things changed.
-    pub updated: u32,
-    /// Things taken away.
-    pub deleted: u32,
-    /// What was to change.
-    pub plan: Option<String>,
-    /// What happened.
-    pub apply: Option<String>,
-    /// Why the attempt was made.
-    pub trigger: String,
-    /// Whether it was made because of drift.
-    pub drift: bool,
-    /// How long it took.
-    pub duration: Duration,
-    /// When it ended.
-    pub time: Timestamp,
+pub struct History {
+    database: Arc<dyn Database>,
+    waiting: Arc<Mutex<VecDeque<Record>>>,
 }
 
 impl History {
@@ -111,11 +42,7 @@ impl History {
     /// # Errors
     /// When the file is no database, or one of a later version.
     pub fn open(path: &Path) -> Result<Self, HistoryError> {
-        let connection = Connection::open(path)?;
-        connection.pragma_update(None, "journal_mode", "WAL")?;
-        // Another process, such as a standby, may be writing.
-        connection.busy_timeout(Duration::from_secs(5))?;
-        Self::prepare(connection)
+        Ok(Self::on(sqlite::Sqlite::open(path)?))
     }
 
     /// A history that goes with the process.
@@ -123,21 +50,21 @@ impl History {
     /// # Errors
     /// When there is no memory for it.
     pub fn memory() -> Result<Self, HistoryError> {
-        Self::prepare(Connection::open_in_memory()?)
+        Ok(Self::on(sqlite::Sqlite::memory()?))
     }
 
-    fn prepare(mut connection: Connection) -> Result<Self, HistoryError> {
-        let known = MIGRATIONS.len();
-        let transaction = connection.transaction_with_behavior(rusqlite::TransactionBehavior::Immediate)?;
-        let found: i64 = transaction.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-        let done = usize::try_from(found).ok().filter(|found| *found <= known);
-        let done = done.ok_or(HistoryError::TooNew { found, known })?;
-        for migration in &MIGRATIONS[done..] {
-            transaction.execute_batch(migration)?;
-        }
-        transaction.pragma_update(None, "user_version", i64::try_from(known).unwrap_or(i64::MAX))?;
-        transaction.commit()?;
-        Ok(Self(Arc::new(Mutex::new(connection))))
+    /// The history in a PostgreSQL database, whose tables are made or brought up to date with the
+    /// first connection. Nothing is connected yet; a server that is not there is asked again
+    /// whenever it is needed.
+    ///
+    /// # Errors
+    /// When secure connections are asked for and cannot be made.
+    pub fn postgres(options: &PostgresOptions) -> Result<Self, HistoryError> {
+        Ok(Self::on(postgres::Postgres::new(options)?))
+    }
+
+    fn on(database: impl Database + 'static) -> Self {
+        Self { database: Arc::new(database), waiting: Arc::default() }
     }
 
     /// Records how an attempt ended; a second time changes nothing.
@@ -145,24 +72,42 @@ impl History {
     /// # Errors
     /// When the database cannot be written.
     pub async fn record(&self, record: Record) -> Result<(), HistoryError> {
-        self.with(move |connection| {
-            connection.execute(
-                "INSERT OR IGNORE INTO reconciliation_history (attempt, resource_id, resource_uid, resource_name,
-                    resource_type, action_plugin, generation, success, phase, error_message, resources_created,
-                    resources_updated, resources_deleted, plan_output, apply_output, trigger_reason,
-                    drift_detected, duration_seconds, reconcile_time)
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)",
-                params![
-                    record.attempt, record.resource_id, record.resource_uid, record.resource_name,
-                    record.resource_type, record.action_plugin, record.generation, record.success, record.phase,
-                    record.error_message, record.created, record.updated, record.deleted, record.plan,
-                    record.apply, record.trigger, record.drift, record.duration.as_secs_f64(),
-                    record.time.to_string(),
-                ],
-            )?;
-            Ok(())
-        })
-        .await
+        self.database.record(&record).await
+    }
+
+    /// Records how an attempt ended, now or as soon as the database answers again.
+    pub(crate) async fn remember(&self, record: Record) {
+        let Err(error) = self.database.record(&record).await else {
+            return;
+        };
+        tracing::warn!(%error, attempt = record.attempt, "an attempt cannot be recorded yet");
+        let mut waiting = self.lock();
+        if waiting.len() == WAITING
+            && let Some(lost) = waiting.pop_front()
+        {
+            tracing::error!(attempt = lost.attempt, "an attempt is missing from the history");
+        }
+        waiting.push_back(record);
+    }
+
+    /// Writes what waits, as far as the database takes it.
+    pub(crate) async fn settle(&self) -> Result<(), HistoryError> {
+        loop {
+            let Some(record) = self.lock().front().cloned() else {
+                return Ok(());
+            };
+            self.database.record(&record).await?;
+            // Told twice is recorded once, so it does not matter who else has been here.
+            let mut waiting = self.lock();
+            if waiting.front().is_some_and(|first| first.attempt == record.attempt) {
+                waiting.pop_front();
+            }
+        }
+    }
+
+    /// How many records wait for the database.
+    pub(crate) fn waiting(&self) -> usize {
+        self.lock().len()
     }
 
     /// The newest attempts for a resource, older than the entry `before` if one is given.
@@ -175,18 +120,7 @@ impl History {
         limit: u32,
         before: Option<i64>,
     ) -> Result<Vec<(i64, Record)>, HistoryError> {
-        self.with(move |connection| {
-            let mut statement = connection.prepare_cached(
-                "SELECT id, attempt, resource_id, resource_uid, resource_name, resource_type, action_plugin,
-                    generation, success, phase, error_message, resources_created, resources_updated,
-                    resources_deleted, plan_output, apply_output, trigger_reason, drift_detected,
-                    duration_seconds, reconcile_time
-                 FROM reconciliation_history WHERE resource_id = ?1 AND id < ?2 ORDER BY id DESC LIMIT ?3",
-            )?;
-            let rows = statement.query_map(params![resource_id, before.unwrap_or(i64::MAX), limit], read)?;
-            rows.collect()
-        })
-        .await
+        self.database.of(resource_id, limit, before).await
     }
 
     /// Whether anything is known about a resource.
@@ -194,116 +128,18 @@ impl History {
     /// # Errors
     /// When the database cannot be read.
     pub async fn knows(&self, resource_id: i64) -> Result<bool, HistoryError> {
-        self.with(move |connection| {
-            let found = connection
-                .query_row(
-                    "SELECT 1 FROM reconciliation_history WHERE resource_id = ?1 LIMIT 1",
-                    [resource_id],
-                    |_| Ok(()),
-                )
-                .optional()?;
-            Ok(found.is_some())
-        })
-        .await
+        self.database.knows(resource_id).await
     }
 
-    /// Databases wait for disks, so they do it on a thread that may wait.
-    async fn with<T: Send + 'static>(
-        &self,
-        work: impl FnOnce(&Connection) -> rusqlite::Result<T> + Send + 'static,
-    ) -> Result<T, HistoryError> {
-        let connection = Arc::clone(&self.0);
-        let work = move || work(&connection.lock().unwrap_or_else(PoisonError::into_inner));
-        match tokio::task::spawn_blocking(work).await {
-            Ok(result) => Ok(result?),
-            Err(_) => Err(HistoryError::Closed),
-        }
-    }
-}
-
-fn read(row: &rusqlite::Row<'_>) -> rusqlite::Result<(i64, Record)> {
-    let time: String = row.get(19)?;
-    let record = Record {
-        attempt: row.get(1)?,
-        resource_id: row.get(2)?,
-        resource_uid: row.get(3)?,
-        resource_name: row.get(4)?,
-        resource_type: row.get(5)?,
-        action_plugin: row.get(6)?,
-        generation: row.get(7)?,
-        success: row.get(8)?,
-        phase: row.get(9)?,
-        error_message: row.get(10)?,
-        created: row.get(11)?,
-        updated: row.get(12)?,
-        deleted: row.get(13)?,
-        plan: row.get(14)?,
-        apply: row.get(15)?,
-        trigger: row.get(16)?,
-        drift: row.get(17)?,
-        duration: Duration::try_from_secs_f64(row.get(18)?).unwrap_or_default(),
-        time: time.parse().unwrap_or(Timestamp::UNIX_EPOCH),
-    };
-    Ok((row.get(0)?, record))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn record(attempt: &str, generation: i64) -> Record {
-        Record {
-            attempt: attempt.into(),
-            resource_id: 1,
-            resource_uid: "u".into(),
-            resource_name: "pg".into(),
-            resource_type: "DatabaseCluster/v1".into(),
-            action_plugin: "http".into(),
-            generation,
-            success: true,
-            phase: "completed".into(),
-            error_message: None,
-            created: 1,
-            updated: 0,
-            deleted: 0,
-            plan: Some("1 to create".into()),
-            apply: None,
-            trigger: "initial".into(),
-            drift: false,
-            duration: Duration::from_millis(1500),
-            time: Timestamp::UNIX_EPOCH,
-        }
+    /// Whether the database answers.
+    ///
+    /// # Errors
+    /// When it does not, with what to look at.
+    pub async fn check(&self) -> Result<(), HistoryError> {
+        self.database.check().await
     }
 
-    #[tokio::test]
-    async fn an_attempt_told_twice_is_recorded_once_and_survives_a_restart() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("history.db");
-        let history = History::open(&path).expect("a history");
-        for (attempt, generation) in [("a", 1), ("a", 1), ("b", 2), ("c", 3)] {
-            history.record(record(attempt, generation)).await.expect("recorded");
-        }
-        drop(history);
-        let history = History::open(&path).expect("the same history");
-        let all = history.of(1, 10, None).await.expect("entries");
-        assert_eq!(all.iter().map(|(_, record)| record.generation).collect::<Vec<_>>(), [3, 2, 1]);
-        assert_eq!(all[2].1, record("a", 1));
-        let page = history.of(1, 1, Some(all[0].0)).await.expect("entries");
-        assert_eq!(page[0].1.generation, 2);
-        assert!(history.of(2, 10, None).await.expect("entries").is_empty());
-        assert!(history.knows(1).await.expect("an answer") && !history.knows(2).await.expect("an answer"));
-    }
-
-    #[test]
-    fn a_file_that_is_no_database_or_too_new_is_refused_with_a_reason() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("history.db");
-        std::fs::write(&path, "this is no database, and it is longer than a header").expect("written");
-        assert!(History::open(&path).is_err());
-        let path = folder.path().join("newer.db");
-        drop(History::open(&path).expect("a history"));
-        Connection::open(&path).and_then(|db| db.pragma_update(None, "user_version", 99)).expect("changed");
-        let error = History::open(&path).expect_err("too new").to_string();
-        assert!(error.contains("later version (99, this one knows 1)"), "{error}");
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Record>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

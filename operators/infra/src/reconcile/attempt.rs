@@ -37,6 +37,7 @@ impl Resources {
         trigger: Trigger,
         cx: &Context,
     ) -> Result<Outcome, Error> {
+        lock(&self.retries).forget(cx.key());
         let name = &resource.spec.action_plugin;
         let plugin = self.plugins.get(name).ok_or_else(|| ActionError::permanent(self.plugins.unknown(name)));
         let task = self.task(resource, operation, Check::Validate, cx);
@@ -265,7 +266,7 @@ impl Resources {
             attempt.poll_at = cx.now().checked_add(after).ok();
             attempt.poll_failures = 0;
         }
-        status.message = Some(redact(&message, &task.config));
+        status.message = Some(redact(&message, [&task.config, &task.parameters]));
         // What is known only here must outlive a server that does not answer.
         lock(&self.unsaved).insert(task.attempt.clone(), checkpoint);
         if let Written::Yes(_) = write(cx, resource, &status, OnChange::Insist).await? {
@@ -288,7 +289,7 @@ impl Resources {
             attempt.poll_failures += 1;
         }
         let config = self.plugins.config(resource, None);
-        status.message = Some(redact(message, &config));
+        status.message = Some(redact(message, [&config, &resource.spec.parameters]));
         write(cx, resource, &status, OnChange::Insist).await?;
         Ok(Outcome::RequeueAfter(delay, "the action may be under way"))
     }
@@ -311,7 +312,7 @@ impl Resources {
         let record = record(resource, &attempt, &ending, took, task, cx);
         let result = if record.success { "success" } else { "failure" };
         self.metrics.attempts.get_or_create(&Ended::new(plugin, result)).inc();
-        self.remember(record).await;
+        self.catalog.remember(record).await;
 
         status.last_reconcile_time = Some(cx.now());
         let uid = resource.uid().unwrap_or_default();
@@ -332,7 +333,7 @@ impl Resources {
                 Outcome::Done
             }
             Ending::Failure { error, last_run, .. } => {
-                let message = redact(&error.to_string(), &task.config);
+                let message = redact(&error.to_string(), [&task.config, &task.parameters]);
                 status.failures = status.failures.saturating_add(1);
                 let mut delay = match &error {
                     ActionError::Permanent(_) => self.settings.back_off_longest,
@@ -376,7 +377,8 @@ impl Resources {
         error: &ActionError,
         cx: &Context,
     ) -> Result<Outcome, Error> {
-        let mut message = redact(&error.to_string(), &self.plugins.config(resource, None));
+        let config = self.plugins.config(resource, None);
+        let mut message = redact(&error.to_string(), [&config, &resource.spec.parameters]);
         let mut status = resource.status.clone().unwrap_or_default();
         status.observed_generation = resource.metadata.generation;
         status.observed_trigger = resource.annotations().get(TRIGGER).cloned();
@@ -413,19 +415,13 @@ impl Resources {
             let mut entry = record_of(resource, &attempt, &ending, Duration::ZERO, cx);
             entry.phase = "initializing".into();
             entry.error_message = Some(message);
-            self.remember(entry).await;
+            self.catalog.remember(entry).await;
             write(cx, resource, &status, OnChange::Yield).await?;
         }
         Ok(match operation {
             Operation::Apply => Outcome::Done,
             Operation::Destroy => Outcome::RequeueAfter(self.settings.back_off_first, "cannot be destroyed"),
         })
-    }
-
-    async fn remember(&self, record: Record) {
-        if let Err(error) = self.history.record(record).await {
-            tracing::error!(%error, "an attempt is missing from the history");
-        }
     }
 }
 
@@ -450,7 +446,7 @@ fn record(
 ) -> Record {
     let mut record = record_of(resource, attempt, ending, took, cx);
     for text in [&mut record.error_message, &mut record.plan, &mut record.apply].into_iter().flatten() {
-        *text = redact(text, &task.config);
+        *text = redact(text, [&task.config, &task.parameters]);
     }
     record
 }

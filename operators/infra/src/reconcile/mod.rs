@@ -10,10 +10,11 @@
 mod attempt;
 mod decide;
 mod ledger;
+mod retries;
 mod types;
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -25,14 +26,19 @@ use steersman::{
 };
 
 use self::decide::{Step, decide, needs_id};
+use self::retries::Retries;
 use crate::action::{ActionError, Capability, Drift, Registry, Task};
-use crate::history::History;
+use crate::history::{Catalog, History};
 use crate::ids::{Ids, Numbered};
 use crate::metrics::{Metrics, Plugin};
-use crate::schema::Schema;
+use crate::redact::redact;
+use crate::schema::Schemas;
 use crate::settings::OperatorController;
-use crate::types::{ID, ON_DELETE, Operation, Resource, ResourceType, Trigger, type_object_name};
+use crate::types::{ID, ON_DELETE, Operation, Resource, ResourceType, State, Trigger, type_object_name};
 use crate::{FINALIZER, OPERATOR};
+
+/// How long a drift check lets retries go first before it looks again.
+const YIELD: Duration = Duration::from_secs(1);
 
 /// What the operator needs.
 #[derive(Clone, Debug)]
@@ -53,13 +59,18 @@ pub fn controllers(manager: Manager, options: Options) -> Manager {
     let Options { controller: settings, plugins, history, namespace } = options;
     let metrics = Metrics::new(&manager.metrics());
     let ids = Arc::new(Ids::new(manager.client(), &namespace));
+    let catalog = Catalog::new(history, metrics.history_waiting.clone());
+    let outside = plugins.clone();
     let resources = Resources {
         plugins,
-        history,
+        catalog: catalog.clone(),
         settings,
         metrics,
         ids: Arc::clone(&ids),
+        schemas: Schemas::default(),
         checks: Mutex::default(),
+        retries: Mutex::default(),
+        primed: Once::new(),
         unsaved: Mutex::default(),
     };
     let resources = Controller::new("infra-resources", resources)
@@ -75,20 +86,46 @@ pub fn controllers(manager: Manager, options: Options) -> Manager {
         .concurrency(settings.max_concurrent_reconciles.max(1))
         .resync(settings.reconcile_interval)
         .timeout(Duration::from_secs(600));
-    let types = Controller::new("infra-types", types::Types::new(ids)).field_manager(OPERATOR);
-    manager.controller(resources).controller(types)
+    let types =
+        Controller::new("infra-types", types::Types::new(ids, catalog.clone())).field_manager(OPERATOR);
+    let cache = manager.cache();
+    // Plugins say what they can do once they run, and end in good order with the operator.
+    let manager = manager.runnable("infra-plugins", move |stop| async move {
+        for plugin in outside.all() {
+            if let Err(error) = plugin.configure().await {
+                tracing::warn!(plugin = plugin.describe().name, %error, "a plugin is not ready");
+            }
+        }
+        stop.cancelled().await;
+        futures::future::join_all(outside.all().map(|plugin| plugin.stop())).await;
+        Ok(())
+    });
+    manager.controller(resources).controller(types).runnable("infra-history", move |stop| async move {
+        let types = cache.view::<ResourceType>().list().iter().map(|it| it.name_any()).collect();
+        let all = cache.view::<Resource>().list();
+        let names = all.iter().map(|it| format!("{}/{}", it.namespace().unwrap_or_default(), it.name_any()));
+        let resources = names.collect();
+        drop(all);
+        catalog.run(types, resources, stop).await;
+        Ok(())
+    })
 }
 
 /// Reconciles Resources.
 struct Resources {
     plugins: Registry,
-    history: History,
+    catalog: Catalog,
     settings: OperatorController,
     metrics: Metrics,
     ids: Arc<Ids>,
+    schemas: Schemas,
     /// When each ready resource is next checked for drift. Not in the status: a check that finds
     /// nothing writes nothing.
     checks: Mutex<HashMap<Key, Timestamp>>,
+    /// Those that failed go before drift checks.
+    retries: Mutex<Retries>,
+    /// Whether those that failed before this process began are among them.
+    primed: Once,
     /// Checkpoints, by attempt, that could not be written yet.
     unsaved: Mutex<HashMap<String, Value>>,
 }
@@ -98,6 +135,13 @@ impl Reconciler for Resources {
 
     async fn reconcile(&self, resource: Arc<Resource>, cx: &Context) -> Result<Outcome, Error> {
         let resource = self.numbered(resource, cx).await?;
+        self.catalog.saw(&resource);
+        self.primed.call_once(|| {
+            for known in cx.cache::<Resource>().list() {
+                self.expect_retry(&known, &Key::of(&*known));
+            }
+        });
+        self.expect_retry(&resource, cx.key());
         match decide(&resource, cx.now(), self.drift_due(&resource, cx.key())) {
             Step::Start(operation, trigger) => self.start(&resource, operation, trigger, cx).await,
             Step::Resume => self.resume(&resource, cx).await,
@@ -108,6 +152,7 @@ impl Reconciler for Resources {
     }
 
     async fn finalize(&self, resource: Arc<Resource>, cx: &Context) -> Result<Finalized, Error> {
+        self.catalog.saw(&resource);
         let orphan = resource.annotations().get(ON_DELETE).is_some_and(|what| what == "orphan");
         let attempts = resource.status.as_ref().map_or(0, |status| status.attempts);
         if orphan || attempts == 0 {
@@ -132,6 +177,8 @@ impl Reconciler for Resources {
 
     async fn gone(&self, key: &Key, _: &Context) -> Result<(), Error> {
         lock(&self.checks).remove(key);
+        lock(&self.retries).forget(key);
+        self.catalog.gone(key.namespace().unwrap_or_default(), key.name());
         Ok(())
     }
 }
@@ -164,6 +211,15 @@ impl Resources {
         cx.patch(cx.key(), &Patch::Merge(&label)).await
     }
 
+    /// Keeps account of what waits for another attempt.
+    fn expect_retry(&self, resource: &Resource, key: &Key) {
+        let status = resource.status.as_ref().filter(|_| resource.state() == State::Failed);
+        match status.and_then(|status| status.next_attempt_at) {
+            Some(at) => lock(&self.retries).expect(key, at),
+            None => lock(&self.retries).forget(key),
+        }
+    }
+
     /// When the next drift check is due; never for a plugin that cannot tell drift.
     fn drift_due(&self, resource: &Resource, key: &Key) -> Option<Timestamp> {
         let plugin = self.plugins.get(&resource.spec.action_plugin)?;
@@ -184,8 +240,14 @@ impl Resources {
         else {
             return Ok(Outcome::Done);
         };
-        self.metrics.drift_checks.get_or_create(&Plugin::new(name)).inc();
         let interval = self.settings.drift_interval;
+        // What failed goes first, though nothing waits for ever.
+        let due = self.drift_due(resource, cx.key());
+        let patient = due.and_then(|due| due.checked_add(interval).ok()).is_some_and(|last| cx.now() < last);
+        if patient && lock(&self.retries).overdue(cx.now()) {
+            return Ok(Outcome::RequeueAfter(YIELD, "drift check, after what failed"));
+        }
+        self.metrics.drift_checks.get_or_create(&Plugin::new(name)).inc();
         if let Ok(next) = cx.now().checked_add(interval) {
             lock(&self.checks).insert(cx.key().clone(), next);
         }
@@ -193,12 +255,14 @@ impl Resources {
             Ok(Drift::None) => Ok(Outcome::RequeueAfter(interval, "drift check")),
             Ok(Drift::Found(what)) => {
                 self.metrics.drift_found.get_or_create(&Plugin::new(name)).inc();
+                let what = redact(&what, [&task.config, &task.parameters]);
                 cx.event(EventType::Warning, "DriftDetected", what);
                 self.start(resource, Operation::Apply, Trigger::Drift, cx).await
             }
             // Not being able to look is no reason to act.
             Err(error) => {
-                cx.event(EventType::Warning, "DriftCheckFailed", error.to_string());
+                let why = redact(&error.to_string(), [&task.config, &task.parameters]);
+                cx.event(EventType::Warning, "DriftCheckFailed", why);
                 Ok(Outcome::RequeueAfter(interval, "drift check"))
             }
         }
@@ -219,7 +283,7 @@ impl Resources {
         let check = if operation == Operation::Destroy { Check::Trust } else { check };
         match (&known, check) {
             (Some(known), Check::Validate) => {
-                let schema = Schema::compile(&known.spec.schema).map_err(|error| {
+                let schema = self.schemas.of(known).map_err(|error| {
                     ActionError::permanent(format!(
                         "the schema of resource type {}/{} cannot be used: {error}",
                         spec.type_name, spec.type_version
@@ -239,9 +303,7 @@ impl Resources {
             // What is under way must come to its end, and what is to go must be able to go,
             // whatever has become of the type.
             (known, Check::Trust) => {
-                if let Some(schema) =
-                    known.as_ref().and_then(|known| Schema::compile(&known.spec.schema).ok())
-                {
+                if let Some(schema) = known.as_ref().and_then(|known| self.schemas.of(known).ok()) {
                     schema.default_into(&mut parameters);
                 }
             }

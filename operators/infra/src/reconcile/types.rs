@@ -6,8 +6,9 @@ use kube::ResourceExt;
 use kube::api::Patch;
 use serde_json::json;
 use steersman::conditions::{self, ConditionStatus, Observation};
-use steersman::{Context, Error, Outcome, Reconciler};
+use steersman::{Context, Error, Key, Outcome, Reconciler};
 
+use crate::history::Catalog;
 use crate::ids::{Ids, Numbered};
 use crate::schema::Schema;
 use crate::types::{ID, ResourceType, ResourceTypeStatus};
@@ -15,11 +16,12 @@ use crate::types::{ID, ResourceType, ResourceTypeStatus};
 /// Reconciles ResourceTypes.
 pub(super) struct Types {
     ids: Arc<Ids>,
+    catalog: Catalog,
 }
 
 impl Types {
-    pub(super) fn new(ids: Arc<Ids>) -> Self {
-        Self { ids }
+    pub(super) fn new(ids: Arc<Ids>, catalog: Catalog) -> Self {
+        Self { ids, catalog }
     }
 }
 
@@ -35,6 +37,7 @@ impl Reconciler for Types {
             let label = json!({"metadata": {"labels": {ID: id.to_string()}}});
             cx.patch::<ResourceType, _>(cx.key(), &Patch::Merge(&label)).await?;
         }
+        self.catalog.saw_type(&known);
         let generation = known.metadata.generation;
         let (status, reason, message) = match Schema::compile(&known.spec.schema) {
             Ok(_) => (ConditionStatus::True, "Compiled", "the schema can be used".to_owned()),
@@ -45,5 +48,9 @@ impl Reconciler for Types {
         conditions::set(&mut conditions, cx.now(), observation);
         cx.apply_status(&ResourceTypeStatus { observed_generation: generation, conditions }).await?;
         Ok(Outcome::Done)
+    }
+    async fn gone(&self, key: &Key, _: &Context) -> Result<(), Error> {
+        self.catalog.type_gone(key.name());
+        Ok(())
     }
 }

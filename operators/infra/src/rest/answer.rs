@@ -14,11 +14,12 @@ pub(super) type Answer = Response<Full<Bytes>>;
 pub(super) struct Refusal {
     pub(super) status: StatusCode,
     pub(super) detail: Value,
+    allow: Option<&'static str>,
 }
 
 impl Refusal {
     pub(super) fn new(status: StatusCode, detail: impl Into<String>) -> Self {
-        Self { status, detail: Value::String(detail.into()) }
+        Self { status, detail: Value::String(detail.into()), allow: None }
     }
 
     pub(super) fn bad(detail: impl Into<String>) -> Self {
@@ -33,13 +34,22 @@ impl Refusal {
         Self::new(StatusCode::CONFLICT, detail)
     }
 
+    /// The path is right and the method is not one of these.
+    pub(super) fn method(allow: &'static str) -> Self {
+        Self { allow: Some(allow), ..Self::new(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed") }
+    }
+
     /// What is wrong with parts of the request, each with its place.
     pub(super) fn fields(problems: &[Problem]) -> Self {
-        Self { status: StatusCode::UNPROCESSABLE_ENTITY, detail: json!(problems) }
+        Self { status: StatusCode::UNPROCESSABLE_ENTITY, detail: json!(problems), allow: None }
     }
 
     pub(super) fn answer(&self) -> Answer {
-        json_answer(self.status, &json!({"detail": self.detail}))
+        let mut answer = json_answer(self.status, &json!({"detail": self.detail}));
+        if let Some(methods) = self.allow {
+            answer.headers_mut().insert(header::ALLOW, header::HeaderValue::from_static(methods));
+        }
+        answer
     }
 }
 

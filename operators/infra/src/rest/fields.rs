@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use serde_json::{Map, Value, json};
 
 use super::answer::{Problem, Refusal};
+use crate::percent::decode;
 
 /// The largest free-form field.
 const LARGEST: usize = 1 << 20;
@@ -83,6 +84,20 @@ impl Fields {
             Some(_) => {
                 self.wrong("string_type", name, "Input should be a valid string");
                 None
+            }
+        }
+    }
+
+    /// A whole number that may be missing or null.
+    pub(super) fn optional_number(&mut self, name: &str) -> Option<i64> {
+        match self.all.get(name) {
+            None | Some(Value::Null) => None,
+            Some(value) => {
+                let number = value.as_i64();
+                if number.is_none() {
+                    self.wrong("int_type", name, "Input should be a valid integer");
+                }
+                number
             }
         }
     }
@@ -208,25 +223,4 @@ pub(super) fn integer(place: &str, name: &str, text: &str) -> Result<i64, Refusa
         )
         .into()
     })
-}
-
-/// Undoes percent-encoding; what is none stays.
-pub(super) fn decode(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let mut decoded = Vec::with_capacity(bytes.len());
-    let mut index = 0;
-    while index < bytes.len() {
-        let hex = text.get(index + 1..index + 3).filter(|_| bytes[index] == b'%');
-        match hex.and_then(|hex| u8::from_str_radix(hex, 16).ok()) {
-            Some(byte) => {
-                decoded.push(byte);
-                index += 3;
-            }
-            None => {
-                decoded.push(bytes[index]);
-                index += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&decoded).into_owned()
 }

@@ -19,7 +19,7 @@ impl Guard {
         match &self.0 {
             Access::Everybody => Ok(()),
             Access::Token(token) => check_token(token, headers),
-            Access::Local => check_local(uri, headers),
+            Access::Local | Access::Published => check_local(uri, headers),
         }
     }
 }
@@ -136,5 +136,7 @@ mod tests {
         assert_eq!(check(access(), &[("authorization", "Bearer wrong")]), Some(401));
         assert_eq!(check(access(), &[("authorization", "Bearer s3cret")]), None);
         assert_eq!(check(Access::Everybody, &[("host", "infra.example")]), None);
+        assert_eq!(check(Access::Published, &[("host", "infra.example")]), Some(403));
+        assert_eq!(check(Access::Published, &[("host", "localhost:8000")]), None);
     }
 }

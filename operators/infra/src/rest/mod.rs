@@ -5,6 +5,7 @@
 //! ```
 
 mod answer;
+mod docs;
 mod fields;
 mod guard;
 mod openapi;
@@ -32,6 +33,9 @@ use tokio_util::task::TaskTracker;
 use crate::action::Registry;
 use crate::history::History;
 use crate::ids::Ids;
+use crate::input::Inputs;
+use crate::input::intake::Intake;
+use crate::schema::Schemas;
 use guard::Guard;
 
 /// Connections at the same time.
@@ -48,6 +52,8 @@ pub struct RestOptions {
     pub history: History,
     /// The namespace of the resources and of the counter of ids. `default`.
     pub namespace: String,
+    /// Webhooks that others may call. None.
+    pub inputs: Inputs,
     /// Who may ask. Programs on this machine by default.
     pub access: Access,
     /// Wall time. That of the machine.
@@ -60,6 +66,9 @@ pub enum Access {
     /// Programs on this machine: served on loopback only, and web pages of others are refused.
     #[default]
     Local,
+    /// Whoever reaches the address under a name of their own machine, but no web page of others:
+    /// for a container whose port is published on loopback.
+    Published,
     /// Whoever sends this token as `Authorization: Bearer`.
     Token(String),
     /// Everybody who reaches the address.
@@ -82,7 +91,7 @@ impl Access {
 impl RestOptions {
     /// Options with defaults for everything else.
     pub fn new(plugins: Registry, history: History) -> Self {
-        Self { plugins, history, namespace: "default".into(), access: Access::Local, clock: system_clock() }
+        Self { plugins, history, inputs: Inputs::default(), namespace: "default".into(), access: Access::Local, clock: system_clock() }
     }
 }
 
@@ -117,6 +126,7 @@ pub async fn rest(
 ) -> Result<(), RestError> {
     let address = listener.local_addr()?;
     options.access.check(address)?;
+    let intake = Intake::new(&client, &options.namespace, options.plugins.clone(), Clock::clone(&options.clock));
     let face = Arc::new(Face {
         ids: Ids::new(client.clone(), &options.namespace),
         guard: Guard::new(options.access),
@@ -124,6 +134,9 @@ pub async fn rest(
         history: options.history,
         namespace: options.namespace,
         clock: options.clock,
+        schemas: Schemas::default(),
+        inputs: options.inputs,
+        intake,
         client,
     });
     serve(face, listener, stop).await;
@@ -139,6 +152,9 @@ pub(crate) struct Face {
     namespace: String,
     guard: Guard,
     clock: Clock,
+    schemas: Schemas,
+    inputs: Inputs,
+    intake: Intake,
 }
 
 async fn serve(face: Arc<Face>, listener: TcpListener, stop: CancellationToken) {

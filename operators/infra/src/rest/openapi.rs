@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 pub(super) fn document() -> Value {
     json!({
         "openapi": "3.1.0",
-        "info": {"title": "Infrastructure controller", "version": env!("CARGO_PKG_VERSION"), "license": {"name": "Apache-2.0"}},
+        "info": {"title": "Infrastructure controller", "version": env!("CARGO_PKG_VERSION"), "license": {"name": "Apache-2.0", "identifier": "Apache-2.0"}},
         "paths": paths(),
         "components": {"schemas": schemas()},
     })
@@ -19,16 +19,26 @@ fn paths() -> Value {
         |name: &str| json!({"name": name, "in": "path", "required": true, "schema": {"type": "string"}});
     let query =
         |name: &str| json!({"name": name, "in": "query", "required": false, "schema": {"type": "string"}});
+    let cursor = || {
+        json!({"name": "cursor", "in": "query", "required": false, "schema": {"type": "integer"},
+        "description": "the id that the page before ended with"})
+    };
     let limit = |usual: u32| {
         json!({"name": "limit", "in": "query", "required": false,
         "schema": {"type": "integer", "minimum": 1, "maximum": 1000, "default": usual}})
     };
     let health =
         || operation("Whether the service and its store work", &[], None, &[("200", "Health")], &["503"]);
+    let docs = || {
+        let mut docs = operation("This description for people", &[], None, &[("200", "")], &[]);
+        docs["responses"]["200"]["content"] = json!({"text/html": {"schema": {"type": "string"}}});
+        docs
+    };
     let (kind, one) = (id("resource_type_id"), id("resource_id"));
     json!({
         "/": {"get": operation("What this is", &[], None, &[("200", "Health")], &[])},
         "/health": {"get": health()},
+        "/docs": {"get": docs()},
         "/api/v1/plugins/actions": {"get": operation("The action plugins", &[], None, &[("200", "Plugins")], &[])},
         "/api/v1/plugins/inputs": {"get": operation("The input plugins", &[], None, &[("200", "Plugins")], &[])},
         "/api/v1/resource-types": {
@@ -44,7 +54,7 @@ fn paths() -> Value {
             "get": operation("Get a resource type by name and version", &[part("name"), part("version")], None, &[("200", "ResourceType")], &["404"]),
         },
         "/api/v1/resources": {
-            "get": operation("List resources, newest first", &[query("status"), query("action_plugin"), query("resource_type_name"), query("fields"), limit(100)], None, &[("200", "Resources")], &["422"]),
+            "get": operation("List resources, newest first", &[query("status"), query("action_plugin"), query("resource_type_name"), query("fields"), cursor(), limit(100)], None, &[("200", "Resources")], &["422"]),
             "post": operation("Create a resource", &[], Some("ResourceCreate"), &[("201", "Resource")], &["400", "409", "413", "422"]),
         },
         "/api/v1/resources/{resource_id}": {
@@ -59,7 +69,7 @@ fn paths() -> Value {
             "post": operation("Reconcile a resource now", std::slice::from_ref(&one), None, &[("202", "Accepted")], &["404", "422"]),
         },
         "/api/v1/resources/{resource_id}/history": {
-            "get": operation("The attempts for a resource, newest first", &[one.clone(), limit(10), query("cursor"), query("fields")], None, &[("200", "History")], &["404", "422"]),
+            "get": operation("The attempts for a resource, newest first", &[one.clone(), limit(10), cursor(), query("fields")], None, &[("200", "History")], &["404", "422"]),
         },
         "/api/v1/resources/{resource_id}/outputs": {
             "get": operation("What the last successful attempt brought forth", std::slice::from_ref(&one), None, &[("200", "Outputs")], &["404", "422"]),
@@ -83,17 +93,28 @@ fn operation(
         }
         responses.insert((*code).to_owned(), response);
     }
-    for code in errors.iter().copied().chain(["503"]) {
-        responses.insert(
-            code.to_owned(),
-            json!({"description": "Refused; detail says why", "content": content("Error")}),
-        );
+    // Who may ask is decided before everything else, and the store may be gone at any time.
+    for code in errors.iter().copied().chain(["401", "403", "503"]) {
+        responses.insert(code.to_owned(), json!({"description": meaning(code), "content": content("Error")}));
     }
     let mut operation = json!({"summary": summary, "parameters": parameters, "responses": responses});
     if let Some(body) = body {
         operation["requestBody"] = json!({"required": true, "content": content(body)});
     }
     operation
+}
+
+fn meaning(code: &str) -> &'static str {
+    match code {
+        "400" => "Does not fit: the type, the plugin or the schema say no; detail says why",
+        "401" => "A token is needed",
+        "403" => "Not from this web page or under this name",
+        "404" => "There is none",
+        "409" => "Exists already, is in use, or was changed by somebody else",
+        "413" => "Too large",
+        "422" => "Cannot be read; detail lists every problem with its place",
+        _ => "The store or the history cannot be reached; try again later",
+    }
 }
 
 fn schemas() -> Value {
@@ -131,7 +152,8 @@ fn schemas() -> Value {
             "properties": {"name": {"type": "string", "pattern": "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$"},
                 "resource_type_name": {"type": "string", "minLength": 1}, "resource_type_version": {"type": "string", "minLength": 1},
                 "action_plugin": {"type": "string", "default": "terraform"}, "spec": free(), "plugin_config": maybe_free(), "metadata": maybe_free()}},
-        "ResourceUpdate": {"type": "object", "properties": {"spec": maybe_free(), "plugin_config": maybe_free()}},
+        "ResourceUpdate": {"type": "object", "properties": {"spec": maybe_free(), "plugin_config": maybe_free(),
+            "expected_generation": {"type": ["integer", "null"], "description": "409 unless the generation is still this"}}},
         "HistoryEntry": {"type": "object",
             "required": ["id", "resource_id", "generation", "success", "phase", "error_message", "resources_created", "resources_updated", "resources_deleted", "reconcile_time"],
             "properties": {"id": number(), "resource_id": number(), "generation": number(), "success": {"type": "boolean"}, "phase": text(),

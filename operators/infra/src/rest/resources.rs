@@ -13,7 +13,6 @@ use super::fields::{Fields, Query};
 use super::store::{ATTEMPTS, updated_at, written};
 use crate::history::Record;
 use crate::ids::Numbered;
-use crate::schema::Schema;
 use crate::types::{
     ID, ON_DELETE, Resource, ResourceSpec, ResourceType, State, TRIGGER, object_name, type_object_name,
 };
@@ -144,6 +143,14 @@ pub(super) async fn list(face: &Face, query: &Query) -> Result<Answer, Refusal> 
     });
     let age = |resource: &Resource| (resource.creation_timestamp().map(|time| time.0), resource.id());
     all.sort_by_key(|resource| std::cmp::Reverse(age(resource)));
+    if let Some(cursor) = query.number("cursor")? {
+        // What the last page ended with may be gone by now; ids grow with time.
+        let seen = all.iter().position(|resource| resource.id() == Some(cursor));
+        match seen {
+            Some(seen) => drop(all.drain(..=seen)),
+            None => all.retain(|resource| resource.id() < Some(cursor)),
+        }
+    }
     all.truncate(limit as usize);
     Ok(ok(&all.iter().map(|resource| Shown::of(resource, query)).collect::<Vec<_>>()))
 }
@@ -169,8 +176,9 @@ pub(super) async fn named(
     // Another version of the type shows the same resource, if it can.
     if resource.spec.type_version != version {
         let fits = match known_type(face, kind, version).await? {
-            Some(known) => Schema::compile(&known.spec.schema)
-                .is_ok_and(|schema| schema.check(&resource.spec.parameters).is_ok()),
+            Some(known) => {
+                face.schemas.of(&known).is_ok_and(|schema| schema.check(&resource.spec.parameters).is_ok())
+            }
             None => false,
         };
         if !fits {
@@ -200,7 +208,7 @@ pub(super) async fn create(face: &Face, query: &Query, body: &[u8]) -> Result<An
     if face.plugins.get(&action_plugin).is_none() {
         return Err(Refusal::bad(face.plugins.unknown(&action_plugin)));
     }
-    let parameters = checked(&known, parameters)?;
+    let parameters = checked(face, &known, parameters)?;
     let object = object_name(&type_name, &name);
     let taken = || Refusal::conflict(format!("Resource {name} of type {type_name} already exists"));
     if face.resources().get_metadata_opt(&object).await?.is_some() {
@@ -230,11 +238,18 @@ pub(super) async fn update(face: &Face, id: i64, query: &Query, body: &[u8]) -> 
     let mut fields = Fields::parse(body)?;
     let parameters = fields.object("spec");
     let plugin_config = fields.object("plugin_config");
+    let expected = fields.optional_number("expected_generation");
     fields.finish()?;
     for _ in 0..ATTEMPTS {
         let mut resource = face.resource_by_id(id).await?;
         if resource.metadata.deletion_timestamp.is_some() {
             return Err(Refusal::conflict("the resource is being deleted"));
+        }
+        let found = resource.metadata.generation.unwrap_or_default();
+        if let Some(expected) = expected.filter(|expected| *expected != found) {
+            return Err(Refusal::conflict(format!(
+                "the generation is {found}, not {expected}: somebody else changed it"
+            )));
         }
         let before = resource.spec.clone();
         if let Some(parameters) = &parameters {
@@ -242,7 +257,7 @@ pub(super) async fn update(face: &Face, id: i64, query: &Query, body: &[u8]) -> 
             let Some(known) = known_type(face, name, version).await? else {
                 return Err(Refusal::bad(format!("Resource type {name}/{version} not found")));
             };
-            resource.spec.parameters = checked(&known, parameters.clone())?;
+            resource.spec.parameters = checked(face, &known, parameters.clone())?;
         }
         if let Some(plugin_config) = &plugin_config {
             resource.spec.plugin_config.clone_from(plugin_config);
@@ -318,8 +333,14 @@ async fn known_type(face: &Face, name: &str, version: &str) -> Result<Option<Res
 }
 
 /// The parameters with defaults, or everything that is wrong with them.
-fn checked(known: &ResourceType, mut parameters: Map<String, Value>) -> Result<Map<String, Value>, Refusal> {
-    let schema = Schema::compile(&known.spec.schema)
+fn checked(
+    face: &Face,
+    known: &ResourceType,
+    mut parameters: Map<String, Value>,
+) -> Result<Map<String, Value>, Refusal> {
+    let schema = face
+        .schemas
+        .of(known)
         .map_err(|error| Refusal::bad(format!("the schema of the resource type cannot be used: {error}")))?;
     schema.default_into(&mut parameters);
     match schema.check(&parameters) {

@@ -6,9 +6,11 @@ use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use serde_json::json;
 
-use super::answer::{Answer, Refusal, ok};
-use super::fields::{Query, decode, integer};
-use super::{Face, openapi, resource_types, resources};
+use super::answer::{Answer, Refusal, json_answer, ok};
+use super::fields::{Query, integer};
+use super::{Face, docs, openapi, resource_types, resources};
+use crate::input::Input;
+use crate::percent::decode;
 
 /// The largest body that is read: room for a spec and a configuration of 1 MiB each.
 const LARGEST: usize = 3 << 20;
@@ -30,6 +32,10 @@ pub(super) async fn answer(face: &Face, request: Request<Incoming>) -> Answer {
 }
 
 async fn route(face: &Face, request: Request<Incoming>) -> Result<Answer, Refusal> {
+    // A webhook's signature says who calls, whatever else guards the address.
+    if let Some(name) = request.uri().path().strip_prefix("/api/v1/webhooks/").map(decode) {
+        return webhook(face, &name, request).await;
+    }
     face.guard.check(request.uri(), request.headers())?;
     let (head, body) = request.into_parts();
     let query = Query::parse(head.uri.query());
@@ -44,9 +50,12 @@ async fn route(face: &Face, request: Request<Incoming>) -> Result<Answer, Refusa
         ("GET", [""]) => Ok(ok(&json!({"status": "ok", "service": "infrastructure-controller"}))),
         ("GET", ["health"]) => face.health().await,
         ("GET", ["openapi.json"]) => Ok(ok(&openapi::document())),
+        ("GET", ["docs"]) => Ok(docs::page()),
         ("GET", ["api", "v1", "plugins", "actions"]) => Ok(ok(&face.action_plugins())),
         ("GET", ["api", "v1", "plugins", "inputs"]) => {
-            Ok(ok(&json!([{"name": "http", "version": env!("CARGO_PKG_VERSION")}])))
+            let names = ["http"].into_iter().chain(Input::PLUGINS);
+            let known = names.map(|name| json!({"name": name, "version": env!("CARGO_PKG_VERSION")}));
+            Ok(ok(&known.collect::<Vec<_>>()))
         }
 
         ("GET", ["api", "v1", "resource-types"]) => resource_types::list(face, &query).await,
@@ -76,24 +85,43 @@ async fn route(face: &Face, request: Request<Incoming>) -> Result<Answer, Refusa
         }
         ("GET", ["api", "v1", "resources", one, "outputs"]) => resources::outputs(face, id(one)?).await,
 
-        (_, segments) if is_known(segments) => {
-            Err(Refusal::new(StatusCode::METHOD_NOT_ALLOWED, "Method Not Allowed"))
-        }
-        _ => Err(Refusal::missing("Not Found")),
+        (_, segments) => Err(match allowed(segments) {
+            Some(methods) => Refusal::method(methods),
+            None => Refusal::missing("Not Found"),
+        }),
     }
 }
 
-fn is_known(segments: &[&str]) -> bool {
-    matches!(
-        segments,
-        ["" | "health" | "openapi.json"]
-            | ["api", "v1", "plugins", "actions" | "inputs"]
-            | ["api", "v1", "resource-types" | "resources"]
-            | ["api", "v1", "resource-types" | "resources", _]
-            | ["api", "v1", "resource-types", _, _]
-            | ["api", "v1", "resources", _, "reconcile" | "history" | "outputs"]
-            | ["api", "v1", "resources", "by-name", _, _, _]
-    )
+/// The methods that a path knows, if there is such a path.
+fn allowed(segments: &[&str]) -> Option<&'static str> {
+    match segments {
+        ["" | "health" | "openapi.json" | "docs"]
+        | ["api", "v1", "plugins", "actions" | "inputs"]
+        | ["api", "v1", "resource-types", _, _]
+        | ["api", "v1", "resources", "by-name", _, _, _]
+        | ["api", "v1", "resources", _, "history" | "outputs"] => Some("GET, HEAD"),
+        ["api", "v1", "resource-types" | "resources"] => Some("GET, HEAD, POST"),
+        ["api", "v1", "resource-types" | "resources", _] => Some("GET, HEAD, PUT, DELETE"),
+        ["api", "v1", "resources", _, "reconcile"] => Some("POST"),
+        _ => None,
+    }
+}
+
+async fn webhook(face: &Face, name: &str, request: Request<Incoming>) -> Result<Answer, Refusal> {
+    let Some(webhook) = face.inputs.webhook(name) else {
+        return Err(Refusal::missing("Not Found"));
+    };
+    if request.method() != Method::POST {
+        return Err(Refusal::method("POST"));
+    }
+    let (head, body) = request.into_parts();
+    let body = read(body).await?;
+    let reply = webhook.receive(name, &head.headers, &body, (face.clock)(), &face.intake).await;
+    let code = StatusCode::from_u16(reply.code).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+    match code.is_success() {
+        true => Ok(json_answer(code, &json!({"message": reply.message}))),
+        false => Err(Refusal::new(code, reply.message)),
+    }
 }
 
 async fn read(body: Incoming) -> Result<Bytes, Refusal> {

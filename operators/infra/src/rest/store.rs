@@ -35,15 +35,18 @@ impl Face {
         by_id(&self.resources(), id).await?.ok_or_else(|| Refusal::missing("Resource not found"))
     }
 
-    /// Whether the store answers.
+    /// Whether the store and the history answer.
     pub(super) async fn health(&self) -> Result<Answer, Refusal> {
-        match self.types().list(&ListParams::default().limit(1)).await {
-            Ok(_) => Ok(ok(&json!({"status": "ok", "service": "infrastructure-controller"}))),
-            Err(error) => {
-                tracing::warn!(%error, "not healthy");
-                Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, "the store cannot be reached"))
-            }
+        let unhealthy = |what: &str| Refusal::new(StatusCode::SERVICE_UNAVAILABLE, what);
+        if let Err(error) = self.types().list(&ListParams::default().limit(1)).await {
+            tracing::warn!(%error, "not healthy");
+            return Err(unhealthy("the store cannot be reached"));
         }
+        if let Err(error) = self.history.check().await {
+            tracing::warn!(%error, "not healthy");
+            return Err(unhealthy("the history cannot be reached"));
+        }
+        Ok(ok(&json!({"status": "ok", "service": "infrastructure-controller"})))
     }
 
     pub(super) fn action_plugins(&self) -> Value {
@@ -53,6 +56,10 @@ impl Face {
 }
 
 async fn by_id<K: Object + HasSpec>(api: &Api<K>, id: i64) -> Result<Option<K>, Refusal> {
+    // No object has one, and no label can hold it.
+    if id < 0 {
+        return Ok(None);
+    }
     let found = api.list(&ListParams::default().labels(&format!("{ID}={id}"))).await?;
     // The oldest, should somebody have given a number twice.
     Ok(found.items.into_iter().min_by_key(|object| object.creation_timestamp().map(|time| time.0)))

@@ -6,10 +6,12 @@
 //! ```
 //! Nothing is ever fetched: a reference must be local.
 
+mod cache;
 mod defaults;
 mod prepare;
 mod wording;
 
+pub(crate) use self::cache::Schemas;
 use jsonschema::{Draft, PatternOptions, Validator};
 use serde_json::{Map, Value};
 

@@ -1,6 +1,8 @@
 //! A cluster with the operator's kinds, a plugin that the test holds, and stand-ins for servers.
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
+pub mod service;
+
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -90,6 +92,10 @@ pub struct State {
     pub cancelled: HashSet<String>,
     /// Calls to detect drift.
     pub drift_checks: u32,
+    /// How many of them fail.
+    pub drift_failures: u32,
+    /// What was asked for, in order: `apply one`, `drift two`.
+    pub calls: Vec<String>,
     /// Highest number of calls at the same time.
     pub applies: u32,
 }
@@ -149,6 +155,7 @@ impl Action for World {
             let failure = {
                 let mut state = self.lock();
                 state.applies += 1;
+                state.calls.push(format!("apply {}", task.name));
                 (!state.failures.is_empty()).then(|| state.failures.remove(0))
             };
             match failure {
@@ -192,6 +199,11 @@ impl Action for World {
         Box::pin(async move {
             let mut state = self.lock();
             state.drift_checks += 1;
+            state.calls.push(format!("drift {}", task.name));
+            if state.drift_failures > 0 {
+                state.drift_failures -= 1;
+                return Err(ActionError::transient("cannot look"));
+            }
             let there = state.things.get(&format!("{}/{}", task.uid, task.name));
             Ok(match there == Some(&Value::Object(task.parameters.clone())) {
                 true => Drift::None,
