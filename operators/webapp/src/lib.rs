@@ -9,14 +9,19 @@
 //! name, repairs them when somebody changes or deletes them, looks again every 30 seconds, and
 //! reports back: how many replicas are available, which phase the application is in and why.
 //!
-//! The parts: [`WebApp`] is the type ([`types`]), [`WebApps`] the reconciler ([`reconcile`]), what
-//! is declared is in `desired`, what is reported in `phase`.
+//! The parts, in the order in which a WebApp meets them: [`types`] is what a user writes, [`admission`]
+//! what is checked before it is stored, [`reconcile`] what is done about it: `desired` is what is
+//! declared, `phase` what is reported.
 
+pub mod admission;
 mod desired;
+mod overlay;
+mod pace;
 mod phase;
 pub mod reconcile;
 pub mod types;
 
+pub use admission::{Latest, Policy, webhooks};
 pub use reconcile::{WebApps, controller};
 pub use types::{Phase, WebApp, WebAppSpec, WebAppStatus, crd};
 

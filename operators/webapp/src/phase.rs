@@ -1,20 +1,29 @@
 //! What a WebApp reports, judged by its Deployment.
 
-use crate::desired::selector_text;
+use crate::desired::{selector_text, url};
 use crate::{Phase, WebApp, WebAppStatus};
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::{Deployment, DeploymentCondition, DeploymentStatus};
+use k8s_openapi::api::core::v1::Service;
 use steersman::conditions::{self, ConditionStatus, Observation};
 
-/// The status of a WebApp whose Deployment looks like this.
-pub(crate) fn report(webapp: &WebApp, deployment: &Deployment, now: Timestamp) -> WebAppStatus {
+/// The status of a WebApp whose Deployment and Service look like this.
+pub(crate) fn report(
+    webapp: &WebApp,
+    deployment: &Deployment,
+    service: Option<&Service>,
+    now: Timestamp,
+) -> WebAppStatus {
+    // What the Deployment wants, which an autoscaler may have changed.
+    let desired = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(webapp.spec.replicas);
     let seen = deployment.status.clone().unwrap_or_default();
     let before = webapp.status.clone().unwrap_or_default();
     let current = seen.observed_generation >= deployment.metadata.generation;
-    let phase = phase(webapp, &before, &seen, current);
+    let phase = phase(webapp, desired, &before, &seen, current);
     let mut status = WebAppStatus {
         replicas: seen.replicas.unwrap_or(0),
         available_replicas: seen.available_replicas.unwrap_or(0),
+        url: service.map(|service| url(webapp, service)).or(before.url),
         selector: Some(selector_text(webapp)),
         phase: Some(phase),
         observed_generation: webapp.metadata.generation,
@@ -22,8 +31,8 @@ pub(crate) fn report(webapp: &WebApp, deployment: &Deployment, now: Timestamp) -
     };
     let generation = webapp.metadata.generation;
     for (r#type, (judged, reason, message)) in [
-        ("Available", available(webapp, &seen)),
-        ("Progressing", progressing(webapp, &seen, current)),
+        ("Available", available(desired, &seen)),
+        ("Progressing", progressing(desired, &seen, current)),
         ("Degraded", degraded(&seen)),
     ] {
         let observation = Observation { r#type, status: judged, reason, message, generation };
@@ -52,8 +61,13 @@ pub(crate) fn failure(webapp: &WebApp, reason: &'static str, message: &str, now:
 type Judgement = (ConditionStatus, &'static str, String);
 
 /// The state machine of [`Phase`].
-fn phase(webapp: &WebApp, before: &WebAppStatus, seen: &DeploymentStatus, current: bool) -> Phase {
-    let desired = webapp.spec.replicas;
+fn phase(
+    webapp: &WebApp,
+    desired: i32,
+    before: &WebAppStatus,
+    seen: &DeploymentStatus,
+    current: bool,
+) -> Phase {
     let count = |number: Option<i32>| number.unwrap_or(0);
     let (total, updated) = (count(seen.replicas), count(seen.updated_replicas));
     let complete = total == desired && updated == desired && count(seen.available_replicas) == desired;
@@ -75,8 +89,8 @@ fn condition<'a>(seen: &'a DeploymentStatus, kind: &str) -> Option<&'a Deploymen
     seen.conditions.as_ref()?.iter().find(|condition| condition.type_ == kind)
 }
 
-fn available(webapp: &WebApp, seen: &DeploymentStatus) -> Judgement {
-    let (have, want) = (seen.available_replicas.unwrap_or(0), webapp.spec.replicas);
+fn available(want: i32, seen: &DeploymentStatus) -> Judgement {
+    let have = seen.available_replicas.unwrap_or(0);
     let counted = format!("{have} of {want} replicas are available");
     match condition(seen, "Available").map(|condition| condition.status.as_str()) {
         Some("True") => (ConditionStatus::True, "MinimumReplicasAvailable", counted),
@@ -87,8 +101,7 @@ fn available(webapp: &WebApp, seen: &DeploymentStatus) -> Judgement {
     }
 }
 
-fn progressing(webapp: &WebApp, seen: &DeploymentStatus, current: bool) -> Judgement {
-    let desired = webapp.spec.replicas;
+fn progressing(desired: i32, seen: &DeploymentStatus, current: bool) -> Judgement {
     let is = |number: Option<i32>| number.unwrap_or(0) == desired;
     if !current {
         let message = "the Deployment has yet to take in the latest change".into();
@@ -136,7 +149,8 @@ mod tests {
     use serde_json::{Value, json};
 
     fn webapp(replicas: i32, phase: Option<Phase>) -> WebApp {
-        let mut webapp = WebApp::new("web", WebAppSpec { image: "i".into(), replicas, port: 80 });
+        let mut webapp =
+            WebApp::new("web", WebAppSpec { image: "i".into(), replicas, port: 80, ..WebAppSpec::default() });
         webapp.metadata.generation = Some(3);
         webapp.status = phase.map(|phase| WebAppStatus { phase: Some(phase), ..WebAppStatus::default() });
         webapp
@@ -169,7 +183,7 @@ mod tests {
             ("a pod failed", Some(Ready), counts(5, 3, 3, 2), WaitingForPodsReady),
         ];
         for (case, before, seen, expected) in cases {
-            let status = report(&webapp(3, before), &deployment(&seen), Timestamp::UNIX_EPOCH);
+            let status = report(&webapp(3, before), &deployment(&seen), None, Timestamp::UNIX_EPOCH);
             assert_eq!(status.phase, Some(expected), "{case}");
             assert_eq!(status.observed_generation, Some(3));
         }
@@ -183,7 +197,7 @@ mod tests {
     #[test]
     fn conditions_say_whether_it_serves_moves_and_is_well() {
         let at = Timestamp::UNIX_EPOCH;
-        let ready = report(&webapp(3, None), &deployment(&counts(5, 3, 3, 3)), at);
+        let ready = report(&webapp(3, None), &deployment(&counts(5, 3, 3, 3)), None, at);
         assert_eq!(shown(&ready, "Available"), ("True".into(), "MinimumReplicasAvailable".into()));
         assert_eq!(shown(&ready, "Progressing"), ("False".into(), "RolloutComplete".into()));
         assert_eq!(shown(&ready, "Degraded"), ("False".into(), "AsExpected".into()));
@@ -192,7 +206,7 @@ mod tests {
         stuck["conditions"] = json!([
             {"type": "Available", "status": "False"},
             {"type": "Progressing", "status": "False", "reason": "ProgressDeadlineExceeded", "message": "Timed out."}]);
-        let stuck = report(&webapp(3, None), &deployment(&stuck), at);
+        let stuck = report(&webapp(3, None), &deployment(&stuck), None, at);
         assert_eq!(shown(&stuck, "Available"), ("False".into(), "MinimumReplicasUnavailable".into()));
         assert_eq!(shown(&stuck, "Progressing"), ("False".into(), "ProgressDeadlineExceeded".into()));
         assert_eq!(shown(&stuck, "Degraded"), ("True".into(), "ProgressDeadlineExceeded".into()));
@@ -203,7 +217,7 @@ mod tests {
         let mut leaving = webapp(3, Some(Phase::Ready));
         leaving.metadata.deletion_timestamp =
             Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::UNIX_EPOCH));
-        let status = report(&leaving, &deployment(&counts(5, 3, 3, 3)), Timestamp::UNIX_EPOCH);
+        let status = report(&leaving, &deployment(&counts(5, 3, 3, 3)), None, Timestamp::UNIX_EPOCH);
         assert_eq!(status.phase, Some(Phase::Deleting));
     }
 

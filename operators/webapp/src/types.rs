@@ -1,14 +1,19 @@
 //! The WebApp resource.
 
+mod schema;
+
+use k8s_openapi::api::core::v1::{EnvFromSource, EnvVar, LocalObjectReference, Probe};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::{CustomResource, CustomResourceExt};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// What a web application should be.
-#[derive(CustomResource, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[kube(
     group = "example.com",
     version = "v1",
@@ -31,6 +36,7 @@ use std::fmt;
     printcolumn = r#"{"name": "Desired", "type": "integer", "jsonPath": ".spec.replicas"}"#,
     printcolumn = r#"{"name": "Available", "type": "integer", "jsonPath": ".status.availableReplicas"}"#,
     printcolumn = r#"{"name": "Phase", "type": "string", "jsonPath": ".status.phase"}"#,
+    printcolumn = r#"{"name": "URL", "type": "string", "jsonPath": ".status.url", "priority": 1}"#,
     printcolumn = r#"{"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}"#
 )]
 #[serde(rename_all = "camelCase")]
@@ -47,6 +53,116 @@ pub struct WebAppSpec {
     #[serde(default = "http")]
     #[schemars(range(min = 1, max = 65_535))]
     pub port: i32,
+    /// What to run instead of the image's own program.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub command: Vec<String>,
+    /// The program's arguments instead of the image's own.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<String>,
+    /// Environment variables beside PORT, which is the port above.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::by_name::<EnvVar>")]
+    pub env: Vec<EnvVar>,
+    /// ConfigMaps and Secrets whose entries become environment variables.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub env_from: Vec<EnvFromSource>,
+    /// What each replica needs and may use at most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<Resources>,
+    /// When a replica may get requests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub readiness_probe: Option<Probe>,
+    /// When a replica must be started again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub liveness_probe: Option<Probe>,
+    /// When a replica has started, so that the other probes begin.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub startup_probe: Option<Probe>,
+    /// When the image is fetched: Always, IfNotPresent or Never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_pull_policy: Option<ImagePullPolicy>,
+    /// Secrets that open the registry of the image.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::by_name::<LocalObjectReference>")]
+    pub image_pull_secrets: Vec<LocalObjectReference>,
+    /// How the application is reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<ServiceSettings>,
+    /// Restricted: no root, no new privileges, no capabilities, a read-only file system. The image
+    /// must be made for that; Default leaves it to the image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub security_profile: Option<SecurityProfile>,
+    /// A pod template that is laid over the one made from the fields above: objects are merged,
+    /// lists of named things (containers, volumes) by name. The application's container is called
+    /// webapp.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::anything")]
+    pub pod_template: Option<serde_json::Value>,
+}
+
+/// What a replica needs and may use, as in a pod: cpu, memory and others.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Resources {
+    /// What must be free on a node.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub requests: BTreeMap<String, IntOrString>,
+    /// What it may use at most.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub limits: BTreeMap<String, IntOrString>,
+}
+
+/// How an application is reached.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ServiceSettings {
+    /// ClusterIP: within the cluster. NodePort and LoadBalancer: from outside too.
+    #[serde(default, rename = "type", skip_serializing_if = "Option::is_none")]
+    pub kind: Option<ServiceType>,
+    /// The port under which it is reached, where that is not the one it serves on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 65_535))]
+    pub port: Option<i32>,
+    /// Annotations of the Service, for load balancers.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub annotations: BTreeMap<String, String>,
+    /// Gives the Service no address of its own: its name leads to every replica. May not be
+    /// changed later.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub headless: bool,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+/// From where a Service is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ServiceType {
+    /// From within the cluster.
+    ClusterIP,
+    /// At a port of every node.
+    NodePort,
+    /// At an address of its own.
+    LoadBalancer,
+}
+
+/// When an image is fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ImagePullPolicy {
+    /// Each time a replica starts.
+    Always,
+    /// Where it is not there yet.
+    IfNotPresent,
+    /// Not at all.
+    Never,
+}
+
+/// How far the application is trusted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum SecurityProfile {
+    /// As far as its image wants.
+    Default,
+    /// No root, no new privileges, no capabilities, a read-only file system.
+    Restricted,
 }
 
 fn one() -> i32 {
@@ -67,6 +183,9 @@ pub struct WebAppStatus {
     /// Replicas that are ready to serve.
     #[serde(default)]
     pub available_replicas: i32,
+    /// Where the application is reached.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub url: Option<String>,
     /// The labels of the application's pods, for autoscalers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<String>,
@@ -113,7 +232,7 @@ impl fmt::Display for Phase {
 
 /// The definition of the WebApp resource, as `kubectl apply` takes it.
 pub fn crd() -> CustomResourceDefinition {
-    WebApp::crd()
+    schema::with_rules(WebApp::crd())
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! The life of a WebApp in a cluster inside the test, under virtual time.
 
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::events::v1::Event;
 use kube::api::{DeleteParams, Patch, PatchParams, PropagationPolicy};
@@ -299,4 +300,57 @@ async fn at_rest_webapps_are_checked_every_thirty_seconds_and_nothing_is_written
     assert_eq!(cluster.faults().writes(), writes);
     let checks = operator.metric(&series) - reconciles;
     assert!((15.0..=25.0).contains(&checks), "{checks} checks in ten minutes");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_hundred_webapps_at_once_cost_four_writes_each() {
+    let (cluster, _controllers) = cluster().await;
+    // Longer than the first status waits, so that every phase is gone through.
+    cluster.pods().ready_after(Duration::from_secs(3));
+    let operator = cluster.run(controller());
+    for number in 0..100 {
+        create(&cluster, &format!("web-{number}"), json!({"image": "v1", "replicas": 1})).await;
+    }
+    for number in 0..100 {
+        cluster.wait_until::<WebApp>(&format!("web-{number}"), is_ready).await;
+    }
+    let sent = |kind: &str| {
+        let text = operator.metrics().encode();
+        let about = format!("kind=\"{kind}\"");
+        let lines = text.lines().filter(|line| line.starts_with("controller_reconcile_writes_total{"));
+        let lines = lines.filter(|line| line.contains(&about) && line.contains("noop=\"false\""));
+        lines.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>()
+    };
+    assert_eq!((sent("Deployment"), sent("Service")), (100.0, 100.0));
+    assert!(sent("WebApp") <= 200.0, "{} statuses were written", sent("WebApp"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_autoscaler_of_the_deployment_is_never_fought() {
+    let (cluster, _controllers) = cluster().await;
+    let _operator = cluster.run(controller());
+    create(&cluster, "web", json!({"image": "v1", "replicas": 2})).await;
+    cluster.wait_until::<WebApp>("web", is_ready).await;
+    cluster
+        .create_json::<HorizontalPodAutoscaler>(
+            json!({"metadata": {"name": "web"}, "spec": {"maxReplicas": 9,
+            "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}}}),
+        )
+        .await;
+    let scaled = json!({"status": {"desiredReplicas": 5, "currentReplicas": 2, "lastScaleTime": "2026-01-01T00:00:00Z"}});
+    let deployments: Api<Deployment> = Api::namespaced(cluster.client(), "default");
+    let five = Patch::Merge(json!({"spec": {"replicas": 5}}));
+    deployments.patch_scale("web", &PatchParams::default(), &five).await.expect("scaled");
+    cluster.patch_status::<HorizontalPodAutoscaler>("web", scaled).await;
+    // Whatever else changes, now and at the next looks, the number stays the autoscaler's.
+    cluster.patch::<WebApp>("web", json!({"spec": {"image": "v2"}})).await;
+    cluster.pass(Duration::from_secs(120)).await;
+    let deployment = cluster.get::<Deployment>("web").await.expect("a Deployment");
+    let spec = deployment.spec.expect("a spec");
+    assert_eq!(spec.replicas, Some(5));
+    assert_eq!(spec.template.spec.expect("a pod").containers[0].image.as_deref(), Some("v2"));
+    pods(&cluster, 5).await;
+    let webapp = cluster.get::<WebApp>("web").await.expect("the WebApp");
+    let status = webapp.status.expect("a status");
+    assert_eq!((status.phase, status.available_replicas), (Some(Phase::Ready), 5));
 }
