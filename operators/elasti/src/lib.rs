@@ -19,6 +19,7 @@
 //! follows, [`reconcile`] carries it out, [`endpoint`] takes wake-up calls, and [`feed`] tells a
 //! resolver what it needs to know.
 
+pub mod admission;
 mod desired;
 pub mod endpoint;
 pub mod feed;

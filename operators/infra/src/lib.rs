@@ -19,6 +19,7 @@
 //! - [`cli`]: the REST face from the command line.
 
 pub mod action;
+pub mod admission;
 pub mod cli;
 mod environment;
 pub mod history;

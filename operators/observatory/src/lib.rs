@@ -11,6 +11,7 @@
 //!
 //! [`controllers`] adds everything to a manager; [`crd`] is what a cluster must know first.
 
+pub mod admission;
 pub mod cli;
 pub mod dag;
 mod metrics;
