@@ -2,7 +2,7 @@
 
 use anyhow::Context;
 
-use super::{Cache, Unavailable, kubectl, kubernetes, nginx, postgres, python, schemathesis};
+use super::{Cache, Unavailable, kubectl, kubernetes, nginx, postgres, python, queues, rabbitmq, schemathesis};
 
 /// Told what is going on during long work.
 pub type Progress<'a> = dyn FnMut(&str) + 'a;
@@ -22,12 +22,24 @@ pub enum Part {
     Python,
     /// A program that holds an HTTP API against its description.
     Schemathesis,
+    /// A RabbitMQ broker.
+    RabbitMq,
+    /// A server that answers as Amazon SQS does, and clients of queues.
+    Queues,
 }
 
 impl Part {
     /// All of them, cheap ones first so that a failure of a long build comes last.
-    pub const ALL: [Self; 6] =
-        [Self::Kubectl, Self::Postgres, Self::Nginx, Self::Python, Self::Schemathesis, Self::Kubernetes];
+    pub const ALL: [Self; 8] = [
+        Self::Kubectl,
+        Self::Postgres,
+        Self::Nginx,
+        Self::Python,
+        Self::Schemathesis,
+        Self::RabbitMq,
+        Self::Queues,
+        Self::Kubernetes,
+    ];
 
     /// Its name on the command line and in messages.
     pub fn name(self) -> &'static str {
@@ -38,6 +50,8 @@ impl Part {
             Self::Nginx => nginx::NAME,
             Self::Python => python::NAME,
             Self::Schemathesis => schemathesis::NAME,
+            Self::RabbitMq => rabbitmq::NAME,
+            Self::Queues => queues::NAME,
         }
     }
 
@@ -71,6 +85,8 @@ impl Part {
             }
             Self::Python => python::find(&cache)
                 .map(|found| format!("{} with kubernetes {}", found.path.display(), found.client)),
+            Self::RabbitMq => rabbitmq::find(&cache).map(|found| found.rabbitmq.display().to_string()),
+            Self::Queues => queues::find(&cache).map(|found| format!("moto {}", found.version)),
             Self::Schemathesis => schemathesis::find(&cache).map(|found| found.version),
         }
     }
@@ -89,6 +105,8 @@ impl Part {
             Self::Nginx => nginx::install(&cache, progress),
             Self::Python => python::install(&cache, progress),
             Self::Schemathesis => schemathesis::install(&cache, progress),
+            Self::RabbitMq => rabbitmq::install(&cache, progress),
+            Self::Queues => queues::install(&cache, progress),
         }
     }
 }
