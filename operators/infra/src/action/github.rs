@@ -46,10 +46,17 @@ struct Config {
     #[serde(default = "hour")]
     timeout_seconds: i64,
     poll_interval_seconds: Option<u64>,
+    #[serde(default = "appears")]
+    appears_within_seconds: i64,
 }
 
 fn hour() -> i64 {
     3600
+}
+
+/// How long a run may take to appear before it is taken for one that was never asked for.
+fn appears() -> i64 {
+    30
 }
 
 /// What is kept while a run is under way.
@@ -350,7 +357,7 @@ impl Action for GitHubActions {
                         workflow.look(Checkpoint { run_id, ..Checkpoint::default() }).await
                     }
                     // A run takes a moment to appear; one that was asked for just now may yet.
-                    None if !workflow.is_late(30) => {
+                    None if !workflow.is_late(workflow.config.appears_within_seconds) => {
                         Err(ActionError::transient("it is not yet known whether the workflow was triggered"))
                     }
                     None => workflow.dispatch().await,

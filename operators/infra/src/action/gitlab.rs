@@ -24,8 +24,6 @@ use crate::types::Operation;
 
 /// How often a pipeline is looked at.
 const POLL: Duration = Duration::from_secs(10);
-/// How long a pipeline that was asked for may take to appear in lists, in seconds.
-const APPEARS: i64 = 30;
 /// How many pipelines are looked through for the one of an attempt.
 const CANDIDATES: usize = 100;
 /// The variable that carries the attempt's id.
@@ -50,6 +48,8 @@ struct Config {
     #[serde(default = "hour")]
     timeout_seconds: i64,
     poll_interval_seconds: Option<u64>,
+    #[serde(default = "appears")]
+    appears_within_seconds: i64,
 }
 
 /// What a deletion does.
@@ -65,6 +65,11 @@ enum OnDestroy {
 
 fn hour() -> i64 {
     3600
+}
+
+/// How long a pipeline that was asked for may take to appear in lists.
+fn appears() -> i64 {
+    30
 }
 
 /// What is kept while a pipeline is under way, and of the last one.
@@ -375,7 +380,7 @@ impl Action for GitLab {
             match project.find().await? {
                 Some(kept) => project.look(kept).await,
                 // One that was asked for just now may not be in the list yet.
-                None if !project.is_late(APPEARS) => {
+                None if !project.is_late(project.config.appears_within_seconds) => {
                     Err(ActionError::transient("it is not yet known whether the pipeline was created"))
                 }
                 None => project.create().await,
