@@ -42,6 +42,9 @@ pub(crate) enum Command {
     /// Check, run and follow workflows (Observatories)
     #[command(subcommand)]
     Workflow(WorkflowCommand),
+    /// Help for those who write plugins
+    #[command(subcommand)]
+    Plugin(PluginCommand),
     /// Print the admin kubeconfig of `steer up`, or its path
     Kubeconfig(KubeconfigArgs),
     /// Write the CustomResourceDefinitions of the operators
@@ -359,6 +362,29 @@ pub(crate) struct ServeEchoArgs {
     /// Port to listen on; $PORT by default, else 80
     #[arg(long)]
     pub(crate) port: Option<u16>,
+}
+
+/// What can be done about plugins.
+#[derive(Subcommand, Debug)]
+pub(crate) enum PluginCommand {
+    /// Check a plugin against the contract; it really applies and destroys
+    Conformance(ConformanceArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ConformanceArgs {
+    /// The operator's settings for the plugin, as JSON
+    #[arg(long, default_value = "{}", value_name = "JSON")]
+    pub(crate) settings: String,
+    /// Parameters of the resource that it makes and destroys, as JSON
+    #[arg(long, default_value = "{}", value_name = "JSON")]
+    pub(crate) parameters: String,
+    /// How long an answer may take, in seconds
+    #[arg(long, default_value_t = 60, value_name = "SECONDS")]
+    pub(crate) timeout: u64,
+    /// The plugin: a program and its arguments
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
 }
 
 /// What can be done with workflows.

@@ -15,6 +15,7 @@ mod infra;
 mod node;
 mod observatory;
 mod operators;
+mod plugin;
 mod signals;
 mod store;
 mod up;
@@ -94,6 +95,7 @@ async fn serve(command: Command) -> anyhow::Result<()> {
         Command::ServeEcho(args) => serve_echo(&args).await,
         Command::Pause => Ok(steersman_node::programs::pause().await?),
         Command::Workflow(command) => workflow::run(command).await,
+        Command::Plugin(command) => plugin::run(command).await,
         Command::Apply(args) => client::apply::apply(&args).await,
         Command::Get(args) => client::get::get(&args).await,
         Command::Describe(args) => client::describe::describe(&args).await,
