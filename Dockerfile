@@ -5,10 +5,13 @@ COPY . .
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/source/target \
     cargo build --release --locked --package steersman-steer --bin steer \
-    && cp target/release/steer /steer
+    && cp target/release/steer /steer \
+    && mkdir /data
 
 FROM debian:bookworm-slim
 COPY --from=build /steer /usr/local/bin/steer
+# A volume made from it belongs to the user below.
+COPY --from=build --chown=65532:65532 /data /data
 USER 65532:65532
 ENTRYPOINT ["/usr/local/bin/steer"]
 # As in `steer up`, a container of this image without arguments answers HTTP requests.

@@ -55,12 +55,18 @@ impl Up {
 
     /// The same with further arguments.
     pub fn start_with(dir: &Path, args: &[&str]) -> Self {
+        Self::start_env(dir, args, &[])
+    }
+
+    /// The same with environment variables as well.
+    pub fn start_env(dir: &Path, args: &[&str], variables: &[(&str, String)]) -> Self {
         let log = fs::File::options().create(true).append(true).open(dir.with_extension("log")).unwrap();
         let _ = fs::remove_file(dir.join("kubeconfig"));
         let child = Command::new(steer())
             .args(["up", "--api-port", "0", "--http-port", "0", "--metrics-port", "0", "--data-dir"])
             .arg(dir)
             .args(args)
+            .envs(variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(log.try_clone().unwrap())
             .stderr(log)

@@ -45,6 +45,8 @@ pub(crate) enum Command {
     /// Help for those who write plugins
     #[command(subcommand)]
     Plugin(PluginCommand),
+    /// Look at infrastructure (ResourceTypes and Resources) and its history
+    Infra(InfraArgs),
     /// Print the admin kubeconfig of `steer up`, or its path
     Kubeconfig(KubeconfigArgs),
     /// Write the CustomResourceDefinitions of the operators
@@ -101,6 +103,9 @@ pub(crate) struct UpArgs {
     /// Bearer token that the REST API asks for; needed where --bind is not loopback
     #[arg(long, env = "STEER_REST_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     pub(crate) rest_token: Option<String>,
+    /// Who may use the REST API without a token
+    #[arg(long, env = "STEER_REST_ACCESS", default_value = "auto", value_enum)]
+    pub(crate) rest_access: RestAccess,
     /// Address to listen on
     #[arg(long, env = "STEER_BIND", default_value = "127.0.0.1", value_name = "ADDRESS")]
     pub(crate) bind: IpAddr,
@@ -113,7 +118,7 @@ pub(crate) struct UpArgs {
     #[arg(long)]
     pub(crate) memory: bool,
     /// Where objects are kept: sqlite (a file in the data folder, the default), memory, or a PostgreSQL
-    /// database as postgres://user:password@host:5432/database
+    /// database as postgres://user:password@host:5432/database; by default the one that DB_* name, if any
     #[arg(long, env = "STEER_STORE", hide_env_values = true, value_name = "STORE", conflicts_with = "memory")]
     pub(crate) store: Option<StoreChoice>,
 }
@@ -157,6 +162,9 @@ pub(crate) struct RunArgs {
     /// Bearer token that the REST API asks for; needed where its address is not loopback
     #[arg(long, env = "STEER_REST_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     pub(crate) rest_token: Option<String>,
+    /// Who may use the REST API without a token
+    #[arg(long, env = "STEER_REST_ACCESS", default_value = "auto", value_enum)]
+    pub(crate) rest_access: RestAccess,
     /// Folder of `infra` for its history and Terraform's modules and states
     #[arg(long, env = "STEER_DATA_DIR", default_value = ".steersman/infra", value_name = "DIR")]
     pub(crate) data_dir: PathBuf,
@@ -477,6 +485,75 @@ pub(crate) struct WorkflowArgs {
     /// The workflow; for `graph` also a file
     #[arg(value_name = "WORKFLOW")]
     pub(crate) name: String,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct InfraArgs {
+    #[command(subcommand)]
+    pub(crate) command: InfraCommand,
+    /// Address of the REST API; by default that of the `steer up` of this folder, else http://localhost:8000
+    #[arg(long, global = true, env = "STEER_REST_URL", value_name = "URL")]
+    pub(crate) server: Option<String>,
+    /// Bearer token for it
+    #[arg(long, global = true, env = "STEER_REST_TOKEN", hide_env_values = true, value_name = "TOKEN")]
+    pub(crate) token: Option<String>,
+    /// Print what the API answered, as JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+}
+
+/// What can be asked about infrastructure.
+#[derive(Subcommand, Debug)]
+pub(crate) enum InfraCommand {
+    /// List resource types
+    Types,
+    /// List resources, newest first
+    List {
+        /// Only those that are pending, reconciling, ready, failed or deleting
+        #[arg(long, value_name = "STATUS")]
+        status: Option<String>,
+        /// Only those of this action plugin
+        #[arg(long, value_name = "NAME")]
+        plugin: Option<String>,
+        /// Only those of this type
+        #[arg(long = "type", value_name = "NAME")]
+        kind: Option<String>,
+        /// At most so many
+        #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+        limit: u32,
+    },
+    /// Show a resource
+    Get(InfraResource),
+    /// List the attempts for a resource, newest first, also for one that is gone (by its number)
+    History {
+        #[command(flatten)]
+        resource: InfraResource,
+        /// At most so many
+        #[arg(long, default_value_t = 10, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
+        limit: u32,
+    },
+    /// Reconcile a resource now
+    Reconcile(InfraResource),
+    /// Print what the last successful attempt brought forth, as JSON
+    Outputs(InfraResource),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct InfraResource {
+    /// The resource: its number, TYPE/NAME, or TYPE/VERSION/NAME
+    #[arg(value_name = "RESOURCE")]
+    pub(crate) name: String,
+}
+
+/// Who may use the REST API where it needs no token.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RestAccess {
+    /// Programs on this machine on a loopback address; elsewhere a token is needed
+    Auto,
+    /// Whoever reaches it under a local name: for a container whose port is published on loopback
+    Published,
+    /// Everybody who reaches it
+    Everybody,
 }
 
 /// How a workflow is drawn.

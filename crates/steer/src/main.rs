@@ -12,6 +12,7 @@ mod cli;
 mod client;
 mod crds;
 mod infra;
+mod infra_commands;
 mod node;
 mod observatory;
 mod operators;
@@ -95,6 +96,7 @@ async fn serve(command: Command) -> anyhow::Result<()> {
         Command::ServeEcho(args) => serve_echo(&args).await,
         Command::Pause => Ok(steersman_node::programs::pause().await?),
         Command::Workflow(command) => workflow::run(command).await,
+        Command::Infra(args) => infra_commands::run(args).await,
         Command::Plugin(command) => plugin::run(command).await,
         Command::Apply(args) => client::apply::apply(&args).await,
         Command::Get(args) => client::get::get(&args).await,

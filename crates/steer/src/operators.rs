@@ -5,14 +5,14 @@ use std::net::SocketAddr;
 use anyhow::Context as _;
 use kube::Client;
 use steersman::{CancellationToken, LeaseOptions, Manager, ManagerError, Options};
-use steersman_infra::{action::web::PrivateAddresses, rest::Access};
+use steersman_infra::action::web::PrivateAddresses;
 use tokio::{net::TcpListener, task::JoinSet};
 
 use crate::{
     cli::{Operator, RunArgs},
     client::load_config,
     crds,
-    infra::Infra,
+    infra::{self, Infra},
     signals,
 };
 
@@ -27,11 +27,13 @@ pub(crate) async fn run(args: &RunArgs) -> anyhow::Result<()> {
         crds::install(&client).await.context("cannot install the operators' definitions")?;
     }
     let mut running = JoinSet::new();
+    // What serves whether this process leads or not; it ends with the process.
+    let mut beside = JoinSet::new();
     for (index, operator) in chosen(&args.operators).into_iter().enumerate() {
         let manager = Manager::new(client.clone(), options(operator, args, index));
         let manager = match operator {
             Operator::Observatory => steersman_observatory::limited_controllers(manager, args.observatory.limits()),
-            Operator::Infra => infra(&client, manager, args).await?,
+            Operator::Infra => infra(&client, manager, args, &mut beside, &shutdown).await?,
             Operator::Webapp | Operator::All => manager.controller(steersman_webapp::controller()),
         };
         running.spawn(run_one(operator, manager, shutdown.clone()));
@@ -45,18 +47,28 @@ pub(crate) async fn run(args: &RunArgs) -> anyhow::Result<()> {
     result
 }
 
-/// The infrastructure operator, with its REST API beside it while this process leads.
-async fn infra(client: &Client, manager: Manager, args: &RunArgs) -> anyhow::Result<Manager> {
-    let infra = Infra::open(&args.data_dir, &args.lease_namespace, PrivateAddresses::Refuse)?;
+/// The infrastructure operator, with its REST API beside it on every replica.
+async fn infra(
+    client: &Client,
+    manager: Manager,
+    args: &RunArgs,
+    beside: &mut JoinSet<()>,
+    shutdown: &CancellationToken,
+) -> anyhow::Result<Manager> {
+    let infra = Infra::open(&args.data_dir, &args.lease_namespace, PrivateAddresses::Refuse).await?;
     let listener = TcpListener::bind(args.rest_address).await.with_context(|| {
         format!("cannot listen on {}: choose another address with --rest-address", args.rest_address)
     })?;
-    tracing::info!(rest = %listener.local_addr()?, "serving the REST API");
-    let access = args.rest_token.clone().map_or(Access::Local, Access::Token);
-    let (client, options) = (client.clone(), infra.rest(access));
-    Ok(infra.add_to(manager).runnable("rest", move |stop| async move {
-        steersman_infra::rest(client, options, listener, stop).await.map_err(steersman::Error::from)
-    }))
+    let address = listener.local_addr()?;
+    tracing::info!(rest = %address, "serving the REST API");
+    let access = infra::access(address, args.rest_token.clone(), args.rest_access)?;
+    let (client, options, stop) = (client.clone(), infra.rest(access), shutdown.clone());
+    beside.spawn(async move {
+        if let Err(error) = steersman_infra::rest(client, options, listener, stop).await {
+            tracing::error!(%error, "the REST API is not served any more");
+        }
+    });
+    Ok(infra.add_to(manager))
 }
 
 async fn run_one(

@@ -28,7 +28,7 @@ use steersman_apiserver::{
     store::Store,
 };
 use steersman_controllers::ControllerOptions;
-use steersman_infra::{action::web::PrivateAddresses, rest::Access};
+use steersman_infra::action::web::PrivateAddresses;
 use steersman_node::{Annotate, Node, NodeOptions, ServicePublishing};
 use tokio::{net::TcpListener, task::JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -37,7 +37,7 @@ use crate::{
     CouldNotStart,
     cli::{Runtime, UpArgs},
     crds,
-    infra::Infra,
+    infra::{self, Infra},
     output::tell,
     signals,
     store::StoreChoice,
@@ -89,6 +89,7 @@ impl Running {
         let lock = claim(dir)?;
         let kubeconfig = dir.join("kubeconfig");
         remove_stale(&kubeconfig)?;
+        remove_stale(&dir.join("rest"))?;
         let api = bind(args.bind, args.api_port, "--api-port").await?;
         let http = bind(args.bind, args.http_port, "--http-port").await?;
         let metrics = bind(args.bind, args.metrics_port, "--metrics-port").await?;
@@ -101,7 +102,7 @@ impl Running {
         let choice = match &args.store {
             Some(choice) => choice.clone(),
             None if args.memory => StoreChoice::Memory,
-            None => StoreChoice::Sqlite,
+            None => infra::database_url()?.map_or(StoreChoice::Sqlite, StoreChoice::Postgres),
         };
         let store = choice.open(dir).await?;
         let options = ServerOptions {
@@ -139,17 +140,11 @@ impl Running {
         let manager = manager.controller(steersman_webapp::controller());
         let manager = steersman_observatory::limited_controllers(manager, args.observatory.limits());
         // Whoever may speak to the API here may run programs here: nothing is private to plugins.
-        let infra = Infra::open(&dir.join("infra"), "default", PrivateAddresses::Allow)?;
+        let infra = Infra::open(&dir.join("infra"), "default", PrivateAddresses::Allow).await?;
         let manager = infra.add_to(manager);
         let managers = Part::start("the controllers", |stop| async move { Ok(manager.run(stop).await?) });
 
-        let access = match (args.rest_token.clone(), args.bind.is_loopback()) {
-            (Some(token), _) => Access::Token(token),
-            (None, true) => Access::Local,
-            (None, false) => {
-                return Err(anyhow!("--bind {} is open to other machines: set --rest-token too", args.bind));
-            }
-        };
+        let access = infra::access(addresses.http, args.rest_token.clone(), args.rest_access)?;
         let rest = Part::start("the REST API", |stop| async move {
             Ok(steersman_infra::rest(operator, infra.rest(access), http, stop).await?)
         });
@@ -173,6 +168,8 @@ impl Running {
 
         let admin = authority.issue_client(&User::admin())?;
         write_private(&kubeconfig, &authority.kubeconfig(&url, Credentials::Certificate(&admin)))?;
+        // For `steer infra`, as the kubeconfig is for everything else.
+        write_private(&dir.join("rest"), &format!("http://{}\n", addresses.http))?;
         let kubeconfig = std::path::absolute(kubeconfig)?;
         Ok(Self { node, rest, managers, server: serving, store, addresses, kubeconfig, runtime, _lock: lock })
     }
