@@ -16,7 +16,7 @@ STEER := target/release/steer
 REQUIRED_PARTS := $(if $(shell command -v go 2>/dev/null),all,)
 
 .DEFAULT_GOAL := help
-.PHONY: help build up run install uninstall deploy docker-build test e2e compat bench fmt vet lint parts ci
+.PHONY: crash-matrix help build up run install uninstall deploy docker-build test e2e compat bench fmt vet lint parts ci
 
 help: ## List the targets
 	@echo "Usage: make TARGET"
@@ -68,6 +68,9 @@ test: ## Run all tests; those skipped for lack of a real part are listed at the 
 
 e2e: ## Run only the tests of the whole system, with every kubectl found
 	@tests/counting-skips.sh $(CARGO) test --package steersman-steer --test '*'
+
+crash-matrix: ## Kill the operator at every request of every action plugin, and count what happened
+	STEER_CRASH_MATRIX=all $(CARGO) test --package steersman-steer --test crash_matrix -- --nocapture
 
 compat: build ## Run the compatibility suite against `steer up`, where the suite is there
 	@tests/compat.sh $(STEER) $(COMPAT_SUITE) '$(COMPAT_AREAS)'
