@@ -16,7 +16,7 @@ STEER := target/release/steer
 REQUIRED_PARTS := $(if $(shell command -v go 2>/dev/null),all,)
 
 .DEFAULT_GOAL := help
-.PHONY: crash-matrix help build up run install uninstall deploy docker-build test e2e compat bench fmt vet lint parts ci
+.PHONY: crash-matrix help build up run install uninstall deploy undeploy docker-build test e2e compat bench fmt vet lint parts ci
 
 help: ## List the targets
 	@echo "Usage: make TARGET"
@@ -51,6 +51,14 @@ deploy: ## Install the operators into the cluster of the current kubeconfig
 	@command -v $(KUBECTL) >/dev/null || { \
 	  echo "make deploy needs kubectl, which builds config/default with kustomize; none is in PATH" >&2; exit 1; }
 	$(KUBECTL) apply -k config/default
+
+undeploy: ## Delete the operators from the cluster; definitions and custom resources stay
+	@command -v $(KUBECTL) >/dev/null || { \
+	  echo "make undeploy needs kubectl, which builds config/ with kustomize; none is in PATH" >&2; exit 1; }
+	-$(KUBECTL) delete --ignore-not-found validatingwebhookconfiguration,mutatingwebhookconfiguration webapp
+	$(KUBECTL) delete --ignore-not-found -k config/webhook
+	$(KUBECTL) delete --ignore-not-found -k config/rbac
+	$(KUBECTL) delete --ignore-not-found -k config/manager
 
 docker-build: ## Build the container image IMG with docker or podman
 	@for engine in docker podman; do \
