@@ -16,7 +16,7 @@ STEER := target/release/steer
 REQUIRED_PARTS := $(if $(shell command -v go 2>/dev/null),all,)
 
 .DEFAULT_GOAL := help
-.PHONY: crash-matrix help build up run install uninstall deploy undeploy docker-build test e2e compat bench fmt vet lint parts ci
+.PHONY: crash-matrix help build up run install uninstall deploy undeploy docker-build test e2e compat soak bench fmt vet lint parts ci
 
 help: ## List the targets
 	@echo "Usage: make TARGET"
@@ -83,8 +83,11 @@ crash-matrix: ## Kill the operator at every request of every action plugin, and 
 compat: build ## Run the compatibility suite against `steer up`, where the suite is there
 	@tests/compat.sh $(STEER) $(COMPAT_SUITE) '$(COMPAT_AREAS)'
 
+soak: ## Ten minutes of injected faults with a thousand objects, with another seed each round
+	SOAK_SECONDS=600 $(CARGO) test --package steersman-test --test soak -- --nocapture
+
 bench: ## Print figures, beside those of the real control plane where it can be had
-	$(CARGO) bench --package steersman --package steersman-steer --bench '*'
+	$(CARGO) bench --package steersman --package steersman-test --package steersman-steer --bench '*'
 
 fmt: ## Format the code
 	$(CARGO) fmt --all

@@ -13,7 +13,7 @@ use futures::StreamExt;
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use kube::api::{PostParams, WatchParams};
-use kube::core::ObjectMeta;
+use kube::core::{ObjectMeta, WatchEvent};
 use kube::{Api, Client, ResourceExt};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
@@ -131,7 +131,9 @@ impl Election {
         loop {
             match self.try_acquire(&mut observer).await {
                 Ok(Attempt::Won(held)) => return *held,
-                Ok(Attempt::Wait { until, version }) => self.wait(until, version.as_deref()).await,
+                Ok(Attempt::Wait { until, version }) => {
+                    self.wait(until, version.as_deref(), &mut observer).await;
+                }
                 Err(error) => {
                     tracing::warn!(lease = %self.name(), error = %crate::Error::from(error), "lease cannot be read or written");
                     let pause = self.jitter.spread(self.options.retry_period, 0.2);
@@ -301,32 +303,35 @@ impl Election {
         }
     }
 
-    /// Waits until the lease may have run out, or changes.
-    async fn wait(&self, until: Instant, version: Option<&str>) {
-        let changed = async {
-            let params =
-                WatchParams::default().fields(&format!("metadata.name={}", self.options.name)).timeout(290);
-            let Ok(events) = self.api.watch(&params, version.unwrap_or("0")).await else {
-                return std::future::pending().await;
-            };
-            let mut events = std::pin::pin!(events);
-            loop {
-                match events.next().await {
-                    // Renewals come every two seconds and mean nothing new; a change of the
-                    // holder does.
-                    Some(Ok(event)) => {
-                        if is_release(&event) {
-                            return;
-                        }
-                    }
-                    _ => return std::future::pending().await,
-                }
-            }
+    /// Waits until the lease has run out, or nobody holds it any more. Every renewal is noted
+    /// when it is heard of, so that the lease runs out that long after the last one.
+    async fn wait(&self, mut until: Instant, version: Option<&str>, observer: &mut Observer) {
+        let params =
+            WatchParams::default().fields(&format!("metadata.name={}", self.options.name)).timeout(290);
+        // Whatever the others do, we are not in a hurry.
+        until = until.max(Instant::now() + Duration::from_millis(50));
+        let opened = tokio::time::timeout_at(until, self.api.watch(&params, version.unwrap_or("0")));
+        let Ok(Ok(events)) = opened.await else {
+            return tokio::time::sleep_until(until).await;
         };
-        let until = until.max(Instant::now() + Duration::from_millis(50));
-        tokio::select! {
-            () = changed => {}
-            () = tokio::time::sleep_until(until) => {}
+        let mut events = std::pin::pin!(events);
+        loop {
+            let Ok(event) = tokio::time::timeout_at(until, events.next()).await else {
+                return;
+            };
+            let lease = match event {
+                Some(Ok(WatchEvent::Added(lease) | WatchEvent::Modified(lease))) => lease,
+                Some(Ok(WatchEvent::Bookmark(_))) => continue,
+                Some(Ok(WatchEvent::Deleted(_))) => return,
+                // Without the watch, the lease is looked at when it may have run out.
+                Some(Ok(WatchEvent::Error(_)) | Err(_)) | None => {
+                    return tokio::time::sleep_until(until).await;
+                }
+            };
+            match observer.look(lease.spec.as_ref(), Instant::now()) {
+                Verdict::Held { until: later } => until = later,
+                Verdict::Free { .. } => return,
+            }
         }
     }
 }
@@ -345,20 +350,6 @@ enum Attempt {
 enum Renewal {
     Renewed(Box<Lease>),
     Lost { holder: String },
-}
-
-/// Whether a watch event says that nobody holds the lease any more.
-fn is_release(event: &kube::core::WatchEvent<Lease>) -> bool {
-    use kube::core::WatchEvent;
-    match event {
-        WatchEvent::Deleted(_) => true,
-        WatchEvent::Added(lease) | WatchEvent::Modified(lease) => {
-            let spec = lease.spec.as_ref();
-            let holder = spec.and_then(|spec| spec.holder_identity.as_deref());
-            holder.unwrap_or_default().is_empty()
-        }
-        WatchEvent::Bookmark(_) | WatchEvent::Error(_) => false,
-    }
 }
 
 fn transitions(lease: &Lease) -> i32 {

@@ -14,7 +14,6 @@ pub(super) struct Families {
     retries: Counters,
     seconds: Histograms,
     limited: Histograms,
-    resolved: Histograms,
     sent: Histograms,
     received: Histograms,
 }
@@ -60,7 +59,6 @@ impl Default for Families {
             retries: Family::default(),
             seconds: seconds_family(),
             limited: seconds_family(),
-            resolved: seconds_family(),
             sent: bytes_family(),
             received: bytes_family(),
         }
@@ -81,10 +79,9 @@ impl Families {
             ("rest_client_request_duration_seconds", "Time until answers began", &self.seconds),
             (
                 "rest_client_rate_limiter_duration_seconds",
-                "Time that requests were held back; nothing holds them back here",
+                "Time that requests were held back, which they are not here",
                 &self.limited,
             ),
-            ("rest_client_dns_resolution_duration_seconds", "Time to find the server", &self.resolved),
             ("rest_client_request_size_bytes", "Bytes of requests", &self.sent),
             ("rest_client_response_size_bytes", "Bytes of answers, but for streams", &self.received),
         ];
@@ -102,6 +99,7 @@ impl Families {
         self.total.get_or_create(&total).inc();
         let labels: Labels = vec![("verb", request.method.to_owned()), ("host", request.host.to_owned())];
         self.seconds.get_or_create(&labels).observe(request.took.as_secs_f64());
+        self.limited.get_or_create(&labels).observe(0.0);
         for (bytes, family) in [(request.sent, &self.sent), (request.received, &self.received)] {
             if let Some(bytes) = bytes {
                 family.get_or_create(&labels).observe(bytes as f64);
