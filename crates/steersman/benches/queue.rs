@@ -1,7 +1,9 @@
 //! How many keys per second go through the queue: add, pop, done, with priorities, reasons and
-//! figures on. Prints lines that `make bench` sets beside those of other queues.
+//! figures on, beside the queues of client-go and controller-runtime where Go is there.
 #![allow(clippy::print_stdout)]
 
+use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -10,6 +12,7 @@ use steersman::{Key, Reason};
 
 const KEYS: usize = 200_000;
 const ROUNDS: usize = 3;
+const WORKERS: [usize; 3] = [1, 4, 16];
 
 fn main() {
     let keys: Arc<Vec<Key>> = Arc::new(
@@ -17,11 +20,50 @@ fn main() {
             .map(|number| Key::new(&format!("ns-{}", number % 50), &format!("object-{number}")))
             .collect(),
     );
-    for workers in [1, 4, 16] {
-        let best = (0..ROUNDS).map(|_| round(&keys, workers)).fold(0.0, f64::max);
-        println!("queue add-pop-done, {workers:2} workers: {best:>10.0} items/s");
+    let ours = WORKERS.map(|workers| (0..ROUNDS).map(|_| round(&keys, workers)).fold(0.0, f64::max));
+    println!("queue, {KEYS} keys: add, pop, done; keys per second with 1, 4 and 16 workers");
+    println!("  {:<34}{:>12.0}{:>12.0}{:>12.0}", "ours", ours[0], ours[1], ours[2]);
+    for (name, theirs) in peers() {
+        println!("  {name:<34}{:>12.0}{:>12.0}{:>12.0}", theirs[0], theirs[1], theirs[2]);
+        let ratio = |at: usize| ours[at] / theirs[at].max(1.0);
+        println!("  {:<34}{:>10.1} x{:>10.1} x{:>10.1} x", "  ours to theirs", ratio(0), ratio(1), ratio(2));
     }
-    println!("queue re-adding waiting keys:    {:>10.0} items/s", merge(&keys));
+    println!("  {:<34}{:>12.0}", "ours, re-adding waiting keys", merge(&keys));
+}
+
+/// The queues that others have, by name, with the same number for each number of workers.
+fn peers() -> Vec<(String, [f64; 3])> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../bench/queue_peers");
+    let output = match Command::new("go").args(["run", "."]).current_dir(folder).output() {
+        Ok(output) if output.status.success() => output,
+        Ok(output) => {
+            println!("  the peers do not run: {}", String::from_utf8_lossy(&output.stderr).trim());
+            return Vec::new();
+        }
+        Err(error) => {
+            println!("  without Go there are no peers to compare with: {error}");
+            return Vec::new();
+        }
+    };
+    let mut found: Vec<(String, [f64; 3])> = Vec::new();
+    for line in String::from_utf8_lossy(&output.stdout).lines() {
+        let mut parts = line.split('\t');
+        let (Some(name), Some(workers), Some(figure)) = (parts.next(), parts.next(), parts.next()) else {
+            continue;
+        };
+        let at = WORKERS.iter().position(|known| workers.parse() == Ok(*known));
+        let (Some(at), Ok(figure)) = (at, figure.parse()) else { continue };
+        match found.iter_mut().find(|(known, _)| known == name) {
+            Some((_, figures)) => figures[at] = figure,
+            None => {
+                found.push((name.to_owned(), [0.0; 3]));
+                if let Some((_, figures)) = found.last_mut() {
+                    figures[at] = figure;
+                }
+            }
+        }
+    }
+    found
 }
 
 /// All keys through the queue once, in keys per second.

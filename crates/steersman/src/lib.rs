@@ -17,6 +17,7 @@
 //! - [`Reconciler`] and [`Context`]: the operator's own code and what it has at hand;
 //! - [`conditions`] and events: telling people how it goes;
 //! - [`webhook`]: judging and completing objects before they are stored;
+//! - [`convert`]: the same object in all versions of its kind;
 //! - [`Manager`] with [`LeaseOptions`] and [`Metrics`]: running it all.
 //!
 //! It works with any [`kube::Client`]: of a cluster, or of an API server in the same process.
@@ -29,6 +30,7 @@ mod clock;
 pub mod conditions;
 mod context;
 mod controller;
+pub mod convert;
 mod dependents;
 mod error;
 mod events;
@@ -47,6 +49,9 @@ mod request;
 mod sync;
 pub mod webhook;
 
+#[cfg(test)]
+#[path = "queue/interleavings.rs"]
+mod queue_interleavings;
 #[cfg(test)]
 #[path = "queue/tests.rs"]
 mod queue_tests;

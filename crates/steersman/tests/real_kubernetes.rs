@@ -9,12 +9,12 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret, Service};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::core::ObjectMeta;
+use kube::core::{Expression, ObjectMeta};
 use kube::{Api, Client, Config};
 use serde_json::json;
 use steersman::{
     CancellationToken, Context, Controller, Error, EventType, Finalized, LeaseOptions, Manager,
-    MetadataEvent, Object, Options, Outcome, Reconciler,
+    MetadataEvent, Object, Options, Outcome, Reconciler, Selection,
 };
 use xtask::parts::{Kubernetes, KubernetesOptions, or_skip};
 
@@ -129,6 +129,7 @@ async fn the_framework_works_with_a_real_api_server() {
     declares_repairs_prunes_and_cleans_up(client.clone()).await;
     a_released_lease_is_taken_over_at_once(client.clone()).await;
     metadata_of_any_kind_can_be_followed(client.clone()).await;
+    some_objects_of_a_kind_are_listed_by_watching(client.clone()).await;
     a_status_is_applied_and_an_unchanged_one_is_not_sent(client.clone()).await;
     a_kind_that_is_not_served_stops_the_start_and_is_named(client).await;
 }
@@ -256,6 +257,33 @@ async fn metadata_of_any_kind_can_be_followed(client: Client) {
     }
     configs.delete("seen", &DeleteParams::default()).await.expect("deleted");
     assert!(matches!(next().await, MetadataEvent::Deleted(header) if header.key().name() == "seen"));
+}
+
+async fn some_objects_of_a_kind_are_listed_by_watching(client: Client) {
+    let configs: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
+    for (name, team) in [("ours", "shop"), ("theirs", "bank")] {
+        let config = json!({"metadata": {"name": name, "labels": {"team": team}}, "data": {"a": "b"}});
+        let config: ConfigMap = serde_json::from_value(config).expect("a ConfigMap");
+        configs.create(&PostParams::default(), &config).await.expect("created");
+    }
+    let manager = Manager::new(client, Options::named("demo"));
+    let (cache, metrics) = (manager.cache(), manager.metrics());
+    let shop = Expression::Equal("team".into(), "shop".into());
+    let selection = Selection::all().in_namespace("default").with_labels(shop.into());
+    let followed = cache.follow(&ConfigMap::api_resource(), selection);
+    tokio::time::timeout(Duration::from_secs(30), followed.synced()).await.expect("listed in time");
+    let names = || -> Vec<String> {
+        followed.headers().list().iter().map(|header| header.key().to_string()).collect()
+    };
+    assert_eq!(names(), ["default/ours"]);
+    let relabel = json!({"metadata": {"labels": {"team": "shop"}}});
+    configs.patch("theirs", &PatchParams::default(), &Patch::Merge(&relabel)).await.expect("patched");
+    eventually("the second one", || async { (names().len() == 2).then_some(()) }).await;
+    configs.delete("ours", &DeleteParams::default()).await.expect("deleted");
+    eventually("the end of the first", || async { (names() == ["default/theirs"]).then_some(()) }).await;
+    configs.delete("theirs", &DeleteParams::default()).await.expect("deleted");
+    let requests = metric(&metrics, "rest_client_requests_total{");
+    assert!((requests - 1.0).abs() < 0.5, "{requests} requests: the list and the watch are one");
 }
 
 /// Reports the status of Deployments with the label `report`.
