@@ -2,7 +2,10 @@
 
 use anyhow::Context;
 
-use super::{Cache, Unavailable, kubectl, kubernetes, nginx, postgres, python, queues, rabbitmq, schemathesis};
+use super::{
+    Cache, Unavailable, kubectl, kubernetes, nginx, postgres, prometheus, python, queues, rabbitmq,
+    schemathesis,
+};
 
 /// Told what is going on during long work.
 pub type Progress<'a> = dyn FnMut(&str) + 'a;
@@ -26,11 +29,13 @@ pub enum Part {
     RabbitMq,
     /// A server that answers as Amazon SQS does, and clients of queues.
     Queues,
+    /// A Prometheus server.
+    Prometheus,
 }
 
 impl Part {
     /// All of them, cheap ones first so that a failure of a long build comes last.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Kubectl,
         Self::Postgres,
         Self::Nginx,
@@ -38,6 +43,7 @@ impl Part {
         Self::Schemathesis,
         Self::RabbitMq,
         Self::Queues,
+        Self::Prometheus,
         Self::Kubernetes,
     ];
 
@@ -49,6 +55,7 @@ impl Part {
             Self::Postgres => postgres::NAME,
             Self::Nginx => nginx::NAME,
             Self::Python => python::NAME,
+            Self::Prometheus => prometheus::NAME,
             Self::Schemathesis => schemathesis::NAME,
             Self::RabbitMq => rabbitmq::NAME,
             Self::Queues => queues::NAME,
@@ -83,6 +90,9 @@ impl Part {
             Self::Nginx => {
                 nginx::find(&cache).map(|found| format!("{} at {}", found.version, found.path.display()))
             }
+            Self::Prometheus => {
+                prometheus::find(&cache).map(|found| format!("{} at {}", found.version, found.path.display()))
+            }
             Self::Python => python::find(&cache)
                 .map(|found| format!("{} with kubernetes {}", found.path.display(), found.client)),
             Self::RabbitMq => rabbitmq::find(&cache).map(|found| found.rabbitmq.display().to_string()),
@@ -104,6 +114,7 @@ impl Part {
             Self::Postgres => postgres::install(&cache, progress),
             Self::Nginx => nginx::install(&cache, progress),
             Self::Python => python::install(&cache, progress),
+            Self::Prometheus => prometheus::install(&cache, progress),
             Self::Schemathesis => schemathesis::install(&cache, progress),
             Self::RabbitMq => rabbitmq::install(&cache, progress),
             Self::Queues => queues::install(&cache, progress),
