@@ -2,6 +2,7 @@
 
 use crate::names;
 use crate::options::ElastiOptions;
+use crate::ports::Own;
 use crate::world::{self, SERVICE_NAME, SLICE_MANAGER};
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::api::discovery::v1::{Endpoint, EndpointConditions, EndpointPort, EndpointSlice};
@@ -30,7 +31,12 @@ pub(crate) fn private_service(public: &Service) -> Service {
 }
 
 /// The slices that lead to the resolver, one per family of addresses.
-pub(crate) fn slices(public: &Service, resolvers: &[IpAddr], options: &ElastiOptions) -> Vec<EndpointSlice> {
+pub(crate) fn slices(
+    public: &Service,
+    resolvers: &[IpAddr],
+    own: &Own,
+    options: &ElastiOptions,
+) -> Vec<EndpointSlice> {
     let name = names::slice(&public.name_any());
     let four: Vec<&IpAddr> = resolvers.iter().filter(|address| address.is_ipv4()).collect();
     let six: Vec<&IpAddr> = resolvers.iter().filter(|address| address.is_ipv6()).collect();
@@ -48,7 +54,7 @@ pub(crate) fn slices(public: &Service, resolvers: &[IpAddr], options: &ElastiOpt
                 metadata,
                 address_type: family.into(),
                 endpoints: Some(addresses.into_iter().map(endpoint).collect()),
-                ports: Some(endpoint_ports(public, options.proxy_port)),
+                ports: Some(endpoint_ports(public, own, options.proxy_port)),
             }
         })
         .collect()
@@ -71,13 +77,13 @@ fn endpoint(address: &IpAddr) -> Endpoint {
     }
 }
 
-/// Every port of the Service, all of them leading to the one of the resolver.
-fn endpoint_ports(public: &Service, proxy: u16) -> Vec<EndpointPort> {
+/// Every port of the Service, leading to its own at the resolver, or to the one that all share.
+fn endpoint_ports(public: &Service, own: &Own, proxy: u16) -> Vec<EndpointPort> {
     world::ports(public)
         .into_iter()
         .map(|port| EndpointPort {
+            port: Some(own.get(&port.number).copied().unwrap_or(proxy).into()),
             name: Some(port.name),
-            port: Some(proxy.into()),
             protocol: Some("TCP".into()),
             ..EndpointPort::default()
         })
@@ -111,7 +117,8 @@ mod tests {
     #[test]
     fn slices_have_every_port_and_say_that_they_are_ready() {
         let resolvers = ["10.0.0.1", "fd00::1"].map(|text| text.parse().expect("an address"));
-        let slices = slices(&public(), &resolvers, &ElastiOptions::default());
+        let own = Own::from([(9000, 10_007)]);
+        let slices = slices(&public(), &resolvers, &own, &ElastiOptions::default());
         assert_eq!(slices.len(), 2);
         let four = &slices[0];
         assert_eq!(four.name_any(), "elasti-service-endpointslice-to-resolver-9df6b026a8");
@@ -122,7 +129,7 @@ mod tests {
             .flatten()
             .map(|port| (port.name.clone().unwrap_or_default(), port.port))
             .collect();
-        assert_eq!(ports, [("http".to_owned(), Some(8012)), ("grpc".to_owned(), Some(8012))]);
+        assert_eq!(ports, [("http".to_owned(), Some(8012)), ("grpc".to_owned(), Some(10_007))]);
         let conditions =
             four.endpoints.as_ref().and_then(|all| all[0].conditions.clone()).expect("conditions");
         assert_eq!(conditions.ready, Some(true));

@@ -1,12 +1,13 @@
 //! Wake-up calls: `POST /informer/incoming-request`, and `GET /crd-cache` for those who ask what
 //! is known.
 
+use crate::callers::{Callers, Gate, Refusal};
 use crate::scale::{self, ScaleError};
 use crate::types::ElastiService;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use hyper::header::{CONTENT_TYPE, HeaderValue};
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -15,36 +16,22 @@ use kube::{Client, ResourceExt};
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::convert::Infallible;
-use std::fmt;
-use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
-use steersman::{CancellationToken, Error};
+use steersman::{CancellationToken, Metrics};
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 
 /// How much of a call is read.
 const LARGEST: usize = 64 * 1024;
 
-/// Whose calls are taken.
-#[derive(Clone, Default, PartialEq, Eq)]
-pub enum Callers {
-    /// Nobody's.
-    #[default]
-    Nobody,
-    /// Those with this token in `Authorization: Bearer …`.
-    Token(String),
-    /// Everybody's, as KubeElasti does: for resolvers that know no token.
-    Anyone,
-}
-
-impl fmt::Debug for Callers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Nobody => "Nobody",
-            Self::Token(_) => "Token",
-            Self::Anyone => "Anyone",
-        })
-    }
+/// What wake-up calls need.
+#[derive(Clone, Debug)]
+pub struct EndpointOptions {
+    /// Whose calls are taken.
+    pub callers: Callers,
+    /// What `GET /metrics` tells; nothing, where there is none.
+    pub metrics: Option<Metrics>,
 }
 
 /// A wake-up call.
@@ -54,25 +41,12 @@ struct Call {
     namespace: String,
 }
 
-/// Takes wake-up calls at an address until told to stop.
-///
-/// # Errors
-/// When the address is not to be had.
-pub async fn run(
-    address: SocketAddr,
-    client: Client,
-    callers: Callers,
-    stop: CancellationToken,
-) -> Result<(), Error> {
-    let listener = TcpListener::bind(address).await.map_err(|error| {
-        Error::msg(format!("cannot listen on {address} for wake-up calls: {error}; choose another address"))
-    })?;
-    serve(listener, client, callers, stop).await;
-    Ok(())
-}
-
 /// Takes wake-up calls until told to stop.
-pub async fn serve(listener: TcpListener, client: Client, callers: Callers, stop: CancellationToken) {
+///
+/// Every replica of the operator may, whether it leads or not: to wake twice is to wake once.
+pub async fn serve(listener: TcpListener, client: Client, options: EndpointOptions, stop: CancellationToken) {
+    let desk =
+        Arc::new(Desk { gate: Gate::new(options.callers, client.clone()), metrics: options.metrics, client });
     let mut connections = JoinSet::new();
     loop {
         let stream = tokio::select! {
@@ -87,11 +61,11 @@ pub async fn serve(listener: TcpListener, client: Client, callers: Callers, stop
             Some(_) = connections.join_next() => continue,
             () = stop.cancelled() => break,
         };
-        let (client, callers) = (client.clone(), callers.clone());
+        let desk = Arc::clone(&desk);
         connections.spawn(async move {
             let service = service_fn(move |request| {
-                let (client, callers) = (client.clone(), callers.clone());
-                async move { Ok::<_, Infallible>(handle(request, &client, &callers).await) }
+                let desk = Arc::clone(&desk);
+                async move { Ok::<_, Infallible>(desk.handle(request).await) }
             });
             let served = hyper::server::conn::http1::Builder::new()
                 .timer(TokioTimer::new())
@@ -106,38 +80,42 @@ pub async fn serve(listener: TcpListener, client: Client, callers: Callers, stop
     connections.shutdown().await;
 }
 
-async fn handle(request: Request<Incoming>, client: &Client, callers: &Callers) -> Response<Full<Bytes>> {
-    if request.uri().path() == "/healthz" {
-        return answer(StatusCode::OK, &json!({"status": "ok"}));
-    }
-    if !is_allowed(&request, callers) {
-        let why = "this needs the header Authorization: Bearer with the operator's token";
-        return answer(StatusCode::UNAUTHORIZED, &json!({"error": why}));
-    }
-    match (request.uri().path(), request.method()) {
-        ("/informer/incoming-request", &Method::POST) => wake(request, client).await,
-        ("/informer/incoming-request", _) => {
-            answer(StatusCode::METHOD_NOT_ALLOWED, &json!({"error": "wake-up calls are made with POST"}))
-        }
-        ("/crd-cache", &Method::GET) => known(client).await,
-        _ => answer(StatusCode::NOT_FOUND, &json!({"error": "there is nothing here"})),
-    }
+/// What calls are answered from.
+struct Desk {
+    gate: Gate,
+    metrics: Option<Metrics>,
+    client: Client,
 }
 
-fn is_allowed(request: &Request<Incoming>, callers: &Callers) -> bool {
-    match callers {
-        Callers::Nobody => false,
-        Callers::Anyone => true,
-        Callers::Token(token) => {
-            let given = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes).unwrap_or_default();
-            same(given.strip_prefix(b"Bearer ").unwrap_or_default(), token.as_bytes())
+impl Desk {
+    async fn handle(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        match (request.uri().path(), &self.metrics) {
+            ("/healthz", _) => return answer(StatusCode::OK, &json!({"status": "ok"})),
+            ("/metrics", Some(metrics)) => return text(metrics.encode()),
+            _ => {}
+        }
+        match self.gate.pass(&request).await {
+            Ok(()) => {}
+            Err(Refusal::Stranger) => {
+                let why = "this needs the header Authorization: Bearer with the operator's token or one of the \
+                           resolver's service account";
+                return answer(StatusCode::UNAUTHORIZED, &json!({"error": why}));
+            }
+            Err(Refusal::Unsure(why)) => {
+                tracing::warn!(why, "the API server cannot say whose a token is");
+                let error = format!("the API server cannot say whose this token is: {why}");
+                return answer(StatusCode::SERVICE_UNAVAILABLE, &json!({"error": error}));
+            }
+        }
+        match (request.uri().path(), request.method()) {
+            ("/informer/incoming-request", &Method::POST) => wake(request, &self.client).await,
+            ("/informer/incoming-request", _) => {
+                answer(StatusCode::METHOD_NOT_ALLOWED, &json!({"error": "wake-up calls are made with POST"}))
+            }
+            ("/crd-cache", &Method::GET) => known(&self.client).await,
+            _ => answer(StatusCode::NOT_FOUND, &json!({"error": "there is nothing here"})),
         }
     }
-}
-
-/// Compares in a time that does not tell how much was right.
-fn same(one: &[u8], other: &[u8]) -> bool {
-    one.len() == other.len() && one.iter().zip(other).fold(0, |sum, (a, b)| sum | (a ^ b)) == 0
 }
 
 /// Answers when the target is scaled, not before: whoever called can rely on it.
@@ -177,6 +155,13 @@ async fn known(client: &Client) -> Response<Full<Bytes>> {
         }
         Err(error) => answer(StatusCode::SERVICE_UNAVAILABLE, &json!({"error": error.to_string()})),
     }
+}
+
+fn text(body: String) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from(body)));
+    let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
 }
 
 fn answer(status: StatusCode, body: &Value) -> Response<Full<Bytes>> {

@@ -1,7 +1,8 @@
 //! What a resolver needs to know, from a watch on the cluster; and a whole resolver made of it.
 
+use crate::resolver::{ResolverOptions, Token};
 use crate::types::{ElastiService, Mode};
-use crate::{probe, scale, world};
+use crate::{ports, probe, scale, world};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::{Client, ResourceExt};
@@ -66,6 +67,7 @@ impl Reconciler for Feed {
             return Ok(Outcome::Done);
         };
         let slices = world::native(&cx.cache::<EndpointSlice>(), &namespace, &elasti.spec.service);
+        self.directory.scheduled(&key, world::endpoints(&slices));
         let ports = world::ports(&service);
         let backends = world::backends(&ports, &slices);
         let mode = match elasti.status.as_ref().and_then(|status| status.mode) {
@@ -77,6 +79,7 @@ impl Reconciler for Feed {
             tracing::warn!(elastiservice = %cx.key(), problem, "a probe is left out");
         }
         self.directory.set(&key, Route { ports, backends, mode, probes: probes.into() });
+        self.directory.listen(&key, &ports::of(&elasti));
         Ok(Outcome::Done)
     }
 
@@ -104,14 +107,15 @@ impl Feed {
 
 /// Wakes through the operator, and without it where that fails.
 pub struct Waker {
-    operator: Option<HttpWake>,
+    operator: Option<String>,
+    token: Token,
     client: Client,
 }
 
 impl Waker {
-    /// A waker that asks this operator first.
-    pub fn new(operator: Option<HttpWake>, client: Client) -> Self {
-        Self { operator, client }
+    /// A waker that asks the operator at this `host:port` first, if there is one.
+    pub fn new(operator: Option<String>, token: Token, client: Client) -> Self {
+        Self { operator, token, client }
     }
 }
 
@@ -119,7 +123,8 @@ impl Wake for Waker {
     fn wake<'a>(&'a self, service: &'a ServiceKey) -> Waking<'a> {
         Box::pin(async move {
             if let Some(operator) = &self.operator {
-                match operator.wake(service).await {
+                let call = HttpWake::new(operator, self.token.read().await);
+                match call.wake(service).await {
                     Ok(()) => return Ok(()),
                     Err(error) => tracing::warn!(%service, %error, "scaling without the operator"),
                 }
@@ -139,17 +144,6 @@ impl std::fmt::Debug for Waker {
     }
 }
 
-/// What a resolver can be told.
-#[derive(Clone, Debug, Default)]
-pub struct ResolverOptions {
-    /// The operator's endpoint for wake-up calls, as `host:port`. None: the resolver scales itself.
-    pub operator: Option<String>,
-    /// The token for that endpoint.
-    pub token: Option<String>,
-    /// A header that names the service in place of `Host`; none by default.
-    pub host_header: Option<String>,
-}
-
 /// Runs a whole resolver: the feed and the proxy, until told to stop.
 ///
 /// # Errors
@@ -162,12 +156,7 @@ pub async fn run_resolver(
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
     let directory = Directory::new();
-    let operator = options.operator.map(|address| HttpWake::new(address, options.token));
-    let waker = Waker::new(operator, client.clone());
-    let settings = steersman_resolver::Options {
-        host_header: options.host_header,
-        ..steersman_resolver::Options::new(Arc::new(waker))
-    };
+    let settings = options.settings(&client);
     // The feed goes on until the last held request has its pod.
     let done = CancellationToken::new();
     let known = Known::default();

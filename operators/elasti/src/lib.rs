@@ -16,30 +16,41 @@
 //!
 //! The parts: [`types`] is the resource, [`names`] what its helpers are called, [`scale`] how
 //! targets are read and scaled, [`trigger`] who decides that nobody needs a service, [`plan`] what
-//! follows, [`reconcile`] carries it out, [`endpoint`] takes wake-up calls, and [`feed`] tells a
-//! resolver what it needs to know.
+//! follows, [`reconcile`] carries it out, [`endpoint`] takes the wake-up calls of [`callers`],
+//! [`feed`] tells a resolver what it needs to know, and [`cli`] is what `steer elasti` does.
 
 pub mod admission;
+pub mod callers;
+pub mod cli;
 mod desired;
+pub mod dial;
 pub mod endpoint;
 pub mod feed;
+mod metrics;
 pub mod names;
 pub mod options;
 mod period;
 pub mod plan;
+mod ports;
 mod probe;
 mod prometheus;
 pub mod reconcile;
+pub mod resolver;
 pub mod scale;
+pub mod sentry;
 mod status;
 pub mod trigger;
 pub mod types;
+mod watches;
 mod world;
 
-pub use endpoint::Callers;
-pub use feed::{ResolverOptions, run_resolver};
+pub use callers::Callers;
+pub use dial::Dial;
+pub use endpoint::EndpointOptions;
+pub use feed::run_resolver;
 pub use options::ElastiOptions;
 pub use reconcile::{ElastiServices, controllers};
+pub use resolver::ResolverOptions;
 pub use types::{ElastiService, ElastiServiceSpec, ElastiServiceStatus, crd};
 
 /// The operator's name: its field manager, and the first part of its lease's name.

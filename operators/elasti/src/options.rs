@@ -1,7 +1,7 @@
 //! What the operator can be told.
 
-use crate::endpoint::Callers;
-use std::net::SocketAddr;
+use crate::dial::Dial;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 /// What the operator can be told.
@@ -15,6 +15,8 @@ pub struct ElastiOptions {
     pub proxy_port: u16,
     /// The port on which the resolver tells how busy services are. 8013.
     pub resolver_port: u16,
+    /// The ports of the resolver that stand for one port of one Service each. 10000 to 19999.
+    pub own_ports: RangeInclusive<u16>,
     /// How often triggers are asked. Thirty seconds.
     pub polling: Duration,
     /// How long every proxy of the cluster may take to learn of new endpoints. Five seconds: for so
@@ -24,10 +26,10 @@ pub struct ElastiOptions {
     pub prometheus: Option<String>,
     /// The `Authorization` header for that server.
     pub prometheus_authorization: Option<String>,
-    /// Where wake-up calls are taken. Nowhere by default.
-    pub listen: Option<SocketAddr>,
-    /// Whose wake-up calls are taken.
-    pub callers: Callers,
+    /// The only namespaces whose ElastiServices are looked after. Empty, by default: all of them.
+    pub watch_namespaces: Vec<String>,
+    /// How pods and Services are reached. As the machine reaches them, by default.
+    pub dial: Option<Dial>,
 }
 
 impl Default for ElastiOptions {
@@ -37,36 +39,53 @@ impl Default for ElastiOptions {
             resolver_service: "elasti-resolver-service".to_owned(),
             proxy_port: 8012,
             resolver_port: 8013,
+            own_ports: 10_000..=19_999,
             polling: Duration::from_secs(30),
             switch_delay: Duration::from_secs(5),
             prometheus: None,
             prometheus_authorization: None,
-            listen: None,
-            callers: Callers::Nobody,
+            watch_namespaces: Vec::new(),
+            dial: None,
         }
     }
 }
 
 impl ElastiOptions {
-    /// The defaults, changed by the environment variables that KubeElasti knows. Values that are no
-    /// numbers where numbers belong are left out.
+    /// The defaults, changed by the environment variables that KubeElasti knows, and by
+    /// `ELASTI_SWITCH_DELAY` in seconds. Values that are no numbers where numbers belong are left
+    /// out.
     #[must_use]
     pub fn from_env(get: impl Fn(&str) -> Option<String>) -> Self {
         let default = Self::default();
         let number = |name: &str| get(name).and_then(|value| value.trim().parse::<u16>().ok());
-        let seconds = get("POLLING_INTERVAL").and_then(|value| value.trim().parse::<u64>().ok());
+        let seconds = |name: &str| get(name).and_then(|value| value.trim().parse::<u64>().ok());
         let text = |name: &str| get(name).filter(|value| !value.is_empty());
         Self {
             resolver_namespace: text("ELASTI_RESOLVER_NAMESPACE").unwrap_or(default.resolver_namespace),
             resolver_service: text("ELASTI_RESOLVER_SERVICE_NAME").unwrap_or(default.resolver_service),
             proxy_port: number("ELASTI_RESOLVER_PROXY_PORT").unwrap_or(default.proxy_port),
             resolver_port: number("ELASTI_RESOLVER_PORT").unwrap_or(default.resolver_port),
-            polling: seconds.filter(|seconds| *seconds > 0).map_or(default.polling, Duration::from_secs),
+            own_ports: default.own_ports,
+            polling: seconds("POLLING_INTERVAL")
+                .filter(|seconds| *seconds > 0)
+                .map_or(default.polling, Duration::from_secs),
+            switch_delay: seconds("ELASTI_SWITCH_DELAY").map_or(default.switch_delay, Duration::from_secs),
             prometheus: text("PROMETHEUS_TRIGGER_SERVER_ADDRESS"),
             prometheus_authorization: text("PROMETHEUS_TRIGGER_AUTHORIZATION_HEADER"),
-            ..default
+            watch_namespaces: text("WATCH_NAMESPACES").map_or_else(Vec::new, |list| names(&list)),
+            dial: None,
         }
     }
+
+    /// Whether ElastiServices of a namespace are looked after.
+    pub(crate) fn looks_after(&self, namespace: &str) -> bool {
+        self.watch_namespaces.is_empty() || self.watch_namespaces.iter().any(|one| one == namespace)
+    }
+}
+
+/// The names of a list that is separated by commas.
+pub fn names(list: &str) -> Vec<String> {
+    list.split(',').map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
 }
 
 #[cfg(test)]
@@ -79,9 +98,12 @@ mod tests {
             "ELASTI_RESOLVER_NAMESPACE" => Some("system".into()),
             "ELASTI_RESOLVER_PROXY_PORT" => Some("9000".into()),
             "POLLING_INTERVAL" => Some("-5".into()),
+            "WATCH_NAMESPACES" => Some("shop, lab,".into()),
             _ => None,
         });
         assert_eq!((options.resolver_namespace.as_str(), options.proxy_port), ("system", 9000));
         assert_eq!(options.polling, Duration::from_secs(30));
+        assert!(options.looks_after("lab") && options.looks_after("shop") && !options.looks_after("x"));
+        assert!(ElastiOptions::default().looks_after("x"));
     }
 }

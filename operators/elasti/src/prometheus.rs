@@ -1,12 +1,12 @@
 //! Asking a Prometheus server.
 
+use crate::dial::{self, Connector, Dial};
 use crate::options::ElastiOptions;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Limited};
 use hyper::{Request, Uri};
-use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::HttpsConnector;
 use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
 use serde_json::{Map, Value};
 use std::fmt::Write;
@@ -70,25 +70,14 @@ impl Question {
 /// Asks Prometheus servers.
 #[derive(Clone, Debug)]
 pub(crate) struct Prometheus {
-    client: Client<HttpsConnector<HttpConnector>, Empty<Bytes>>,
+    client: Client<HttpsConnector<Connector>, Empty<Bytes>>,
 }
 
 impl Prometheus {
-    pub(crate) fn new() -> Result<Self, rustls::Error> {
-        let mut connector = HttpConnector::new();
-        connector.enforce_http(false);
-        connector.set_connect_timeout(Some(PATIENCE));
-        let provider = rustls::crypto::ring::default_provider();
-        let tls = rustls::ClientConfig::builder_with_provider(provider.into())
-            .with_safe_default_protocol_versions()?
-            .try_with_platform_verifier()?
-            .with_no_client_auth();
-        let connector = HttpsConnectorBuilder::new()
-            .with_tls_config(tls)
-            .https_or_http()
-            .enable_http1()
-            .wrap_connector(connector);
-        let client = Client::builder(TokioExecutor::new()).pool_timer(TokioTimer::new()).build(connector);
+    pub(crate) fn new(dial: Option<Dial>) -> Result<Self, rustls::Error> {
+        let client = Client::builder(TokioExecutor::new())
+            .pool_timer(TokioTimer::new())
+            .build(dial::https(dial, PATIENCE)?);
         Ok(Self { client })
     }
 

@@ -1,22 +1,26 @@
 //! The reconciler: look, decide, carry out, report.
 
+use crate::metrics::{ElastiMetrics, Went};
 use crate::options::ElastiOptions;
 use crate::plan::{Plan, Rules, Sleep, Watching, World, plan};
+use crate::ports::{self, Own};
 use crate::scale::{self, Rest, ScaleError, Target};
 use crate::status::{self, Problem};
 use crate::trigger::{Case, Judge, Verdict};
 use crate::types::{ElastiService, Mode, TriggerType};
-use crate::{OPERATOR, desired, endpoint, names, period, world};
+use crate::watches::Watches;
+use crate::{OPERATOR, desired, names, period, world};
+use futures::stream;
 use jiff::Timestamp;
-use k8s_openapi::api::apps::v1::{Deployment, StatefulSet};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
-use kube::ResourceExt;
-use std::collections::HashMap;
+use kube::{Client, ResourceExt};
+use std::collections::{BTreeSet, HashMap};
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use steersman::{Cache, Context, Controller, Error, EventType, Finalized, Key, Manager, Outcome, Reconciler};
+use tokio::time::Instant;
 
 /// For how long a deletion waits for pods before the resolver leaves anyway.
 const LEAVE: Duration = Duration::from_secs(60);
@@ -26,6 +30,8 @@ const LEAVE: Duration = Duration::from_secs(60);
 pub struct ElastiServices {
     options: ElastiOptions,
     judge: Judge,
+    watches: Watches,
+    metrics: ElastiMetrics,
     memory: Mutex<HashMap<Key, Memory>>,
 }
 
@@ -34,10 +40,13 @@ pub struct ElastiServices {
 struct Memory {
     asked: Option<(Timestamp, Verdict)>,
     needed: Option<Timestamp>,
+    own: Own,
+    /// Since when the ports have been in the status.
+    own_since: Option<Timestamp>,
 }
 
-/// Adds the operator to a manager: its controller and, if an address is given, the endpoint for
-/// wake-up calls.
+/// Adds the operator to a manager. Wake-up calls are taken beside it, by
+/// [`endpoint::serve`](crate::endpoint::serve).
 ///
 /// # Example
 /// ```no_run
@@ -51,21 +60,20 @@ struct Memory {
 /// ```
 #[must_use]
 pub fn controllers(manager: Manager, options: ElastiOptions) -> Manager {
-    let client = manager.client();
-    let (listen, callers) = (options.listen, options.callers.clone());
-    let manager = manager.controller(controller(options));
-    match listen {
-        Some(address) => {
-            manager.runnable("elasti-endpoint", move |stop| endpoint::run(address, client, callers, stop))
-        }
-        None => manager,
-    }
+    let metrics = ElastiMetrics::default();
+    metrics.register(&manager.metrics());
+    let cache = manager.cache();
+    manager.controller(controller(cache, metrics, options))
 }
 
-/// The controller of ElastiServices.
-pub fn controller(options: ElastiOptions) -> Controller<ElastiServices> {
+/// The controller of ElastiServices, what it counts, and the watches on its targets.
+fn controller(cache: Cache, metrics: ElastiMetrics, options: ElastiOptions) -> Controller<ElastiServices> {
     let resolver = Key::new(&options.resolver_namespace, &options.resolver_service);
-    let reconciler = ElastiServices { options, judge: Judge::new(), memory: Mutex::default() };
+    let judge = Judge::new(options.dial.clone());
+    let (watches, changed) = Watches::new(cache, metrics.clone());
+    let reconciler = ElastiServices { options, judge, watches, metrics, memory: Mutex::default() };
+    let changed =
+        stream::unfold(changed, |mut changed| async move { Some((changed.recv().await?, changed)) });
     Controller::new(OPERATOR, reconciler)
         .owns::<Service>()
         .owns::<EndpointSlice>()
@@ -80,12 +88,7 @@ pub fn controller(options: ElastiOptions) -> Controller<ElastiServices> {
             }
             about(cache, Some(namespace), |elasti| elasti.spec.service == *service)
         })
-        .watches::<Deployment>(|target, cache| {
-            about(cache, target.namespace(), |elasti| elasti.spec.scale_target_ref.name == target.name_any())
-        })
-        .watches::<StatefulSet>(|target, cache| {
-            about(cache, target.namespace(), |elasti| elasti.spec.scale_target_ref.name == target.name_any())
-        })
+        .triggered_by(changed)
         .field_manager(OPERATOR)
         .finalizer(names::FINALIZER)
         // One trigger that does not answer must not hold up the others.
@@ -112,6 +115,37 @@ impl Reconciler for ElastiServices {
     type Object = ElastiService;
 
     async fn reconcile(&self, elasti: Arc<ElastiService>, cx: &Context) -> Result<Outcome, Error> {
+        let begin = Instant::now();
+        let result = self.settle(elasti, cx).await;
+        self.metrics.reconciled(cx.key(), begin.elapsed(), Went::of(&result));
+        result
+    }
+
+    /// Brings the target back and only then takes the resolver out of the path.
+    async fn finalize(&self, elasti: Arc<ElastiService>, cx: &Context) -> Result<Finalized, Error> {
+        let result = self.restore(elasti, cx).await;
+        if result.as_ref().is_ok_and(|finalized| *finalized == Finalized::Done) || result.is_err() {
+            self.metrics.finalized(cx.key(), Went::of(&result));
+        }
+        result
+    }
+
+    async fn gone(&self, key: &Key, _: &Context) -> Result<(), Error> {
+        self.memory().remove(key);
+        self.watches.release(key);
+        self.metrics.forget(key);
+        Ok(())
+    }
+}
+
+/// How often a deletion looks whether pods are back.
+const PAUSE: Duration = Duration::from_millis(500);
+
+impl ElastiServices {
+    async fn settle(&self, elasti: Arc<ElastiService>, cx: &Context) -> Result<Outcome, Error> {
+        if !self.options.looks_after(&elasti.namespace().unwrap_or_default()) {
+            return Ok(Outcome::Done);
+        }
         let again = Outcome::RequeueAfter(self.options.polling, "ask the triggers");
         let subject = match self.look(&elasti, cx).await? {
             Ok(subject) => subject,
@@ -131,8 +165,14 @@ impl Reconciler for ElastiServices {
         let (verdict, sleep) = self.ask(&elasti, &subject, due, cx).await;
         let was_asleep = before.replicas == Some(0);
         let woken = subject.replicas > 0 && was_asleep;
-        let needed = woken || verdict == Verdict::Busy;
-        let last_up = self.needed(&elasti, needed, cx);
+        let need = match (woken, &verdict) {
+            (true, _) => Need::Woken,
+            (false, Verdict::Busy) => Need::Busy,
+            (false, _) => Need::None,
+        };
+        let last_up = self.needed(&elasti, need, cx);
+        let wish = wish(&elasti).filter(|wish| *wish >= last_up.needed && verdict != Verdict::Busy);
+        let verdict = if wish.is_some() { Verdict::Idle } else { verdict };
         let world = World {
             now,
             replicas: subject.replicas,
@@ -142,18 +182,30 @@ impl Reconciler for ElastiServices {
             switched,
             needed: last_up.needed,
         };
-        let plan = plan(&world, self.rules(&elasti, sleep));
-        self.carry_out(&elasti, &subject, &plan, cx).await?;
-        cx.apply_status(&status::report(&elasti, &world, &plan, last_up.written)).await?;
+        let mut rules = self.rules(&elasti, sleep);
+        if wish.is_some() {
+            rules.cooldown = Duration::ZERO;
+        }
+        let plan = plan(&world, rules);
+        let own = self.own_ports(&elasti, &subject, cx);
+        let settled = self.settled(&elasti, &subject, &own, cx);
+        let used = settled.clone().unwrap_or_default();
+        let done = self.carry_out(&elasti, &subject, &plan, &used, cx).await;
+        if before.mode != Some(plan.mode) {
+            self.metrics.switched(cx.key(), plan.mode, Went::of(&done));
+        }
+        done?;
+        self.metrics.is_in(cx.key(), plan.mode);
+        cx.apply_status(&status::report(&elasti, &world, &plan, last_up.written, &own)).await?;
         announce(&elasti, &plan, woken, cx);
-        Ok(match plan.again {
+        let pauses = [plan.again, settled.err()].into_iter().flatten();
+        Ok(match pauses.min() {
             Some(pause) => Outcome::RequeueAfter(pause.min(self.options.polling), "the plan goes on"),
             None => again,
         })
     }
 
-    /// Brings the target back and only then takes the resolver out of the path.
-    async fn finalize(&self, elasti: Arc<ElastiService>, cx: &Context) -> Result<Finalized, Error> {
+    async fn restore(&self, elasti: Arc<ElastiService>, cx: &Context) -> Result<Finalized, Error> {
         let namespace = elasti.namespace().unwrap_or_default();
         let autoscaler = elasti.spec.autoscaler.as_ref();
         scale::rest(cx.client(), &namespace, autoscaler, Rest::Resumed).await?;
@@ -175,16 +227,6 @@ impl Reconciler for ElastiServices {
         Ok(Finalized::Done)
     }
 
-    async fn gone(&self, key: &Key, _: &Context) -> Result<(), Error> {
-        self.memory().remove(key);
-        Ok(())
-    }
-}
-
-/// How often a deletion looks whether pods are back.
-const PAUSE: Duration = Duration::from_millis(500);
-
-impl ElastiServices {
     /// Reads what a decision needs, or says what is missing.
     async fn look(&self, elasti: &ElastiService, cx: &Context) -> Result<Result<Subject, Problem>, Error> {
         let problem = |reason, message| Ok(Err(Problem { reason, message }));
@@ -211,6 +253,7 @@ impl ElastiServices {
             Err(error @ ScaleError::Kind { .. }) => return problem("TargetUnknown", error.to_string()),
             Err(error) => return Err(error.into()),
         };
+        self.watches.hold(cx.key(), target.resource(), &elasti.spec.scale_target_ref.name);
         let replicas = match target.replicas().await {
             Ok(replicas) => replicas,
             Err(error @ ScaleError::NotFound { .. }) => return problem("TargetNotFound", error.to_string()),
@@ -261,20 +304,21 @@ impl ElastiServices {
 
     /// When the service was last needed: exactly in memory, now and then in the status, so that a
     /// restart forgets at most half of the cooldown and an idle cluster writes nothing.
-    fn needed(&self, elasti: &ElastiService, now_needed: bool, cx: &Context) -> LastUp {
+    fn needed(&self, elasti: &ElastiService, need: Need, cx: &Context) -> LastUp {
         let now = cx.now();
         let written = elasti.status.as_ref().and_then(|status| status.last_scaled_up_time.as_ref());
         let written = written.map(|time| time.0);
         let born = elasti.creation_timestamp().map_or(now, |time| time.0);
         let mut memory = self.memory();
         let memory = memory.entry(cx.key().clone()).or_default();
-        if now_needed {
+        if need != Need::None {
             memory.needed = Some(now);
         }
         let needed = [memory.needed, written, Some(born)].into_iter().flatten().max().unwrap_or(now);
         let half = cooldown(elasti) / 2;
         let stale = written.is_none_or(|written| elapsed(written, now) >= half.max(Duration::from_secs(1)));
-        LastUp { needed, written: if now_needed && stale { Some(now) } else { written } }
+        let write = need == Need::Woken || need == Need::Busy && stale;
+        LastUp { needed, written: if write { Some(now) } else { written } }
     }
 
     fn rules(&self, elasti: &ElastiService, sleep: Sleep) -> Rules {
@@ -288,29 +332,68 @@ impl ElastiServices {
         }
     }
 
+    /// The ports of the resolver that stand for those of the Service; nobody else has them.
+    fn own_ports(&self, elasti: &ElastiService, subject: &Subject, cx: &Context) -> Own {
+        let mut memory = self.memory();
+        let others = cx.cache::<ElastiService>().list();
+        let others = others.iter().filter(|other| Key::of(&***other) != *cx.key());
+        let mut taken: BTreeSet<u16> = others.flat_map(|other| ports::of(other).into_values()).collect();
+        let unwritten = memory.iter().filter(|(key, _)| *key != cx.key());
+        taken.extend(unwritten.flat_map(|(_, memory)| memory.own.values().copied()));
+        let ports = world::ports(&subject.public);
+        let own = ports::assign(cx.key(), &ports, &ports::of(elasti), &taken, &self.options.own_ports);
+        let memory = memory.entry(cx.key().clone()).or_default();
+        if memory.own != own {
+            memory.own = own.clone();
+            memory.own_since = None;
+        }
+        // They count from when resolvers could read of them.
+        if ports::of(elasti) == own && memory.own_since.is_none() {
+            memory.own_since = Some(cx.now());
+        }
+        own
+    }
+
+    /// The ports, once every resolver has had the time to listen there; or how long that takes.
+    fn settled(
+        &self,
+        elasti: &ElastiService,
+        subject: &Subject,
+        own: &Own,
+        cx: &Context,
+    ) -> Result<Own, Duration> {
+        let name = Key::new(&subject.namespace, &names::slice(&elasti.spec.service));
+        let slice = cx.cache::<EndpointSlice>().get(&name);
+        if slice.is_some_and(|slice| ports::leads_there(&slice, own)) {
+            return Ok(own.clone());
+        }
+        let since = self.memory().get(cx.key()).and_then(|memory| memory.own_since);
+        let left =
+            since.map_or(ports::SETTLE, |since| ports::SETTLE.saturating_sub(elapsed(since, cx.now())));
+        if left.is_zero() { Ok(own.clone()) } else { Err(left) }
+    }
+
     /// Makes the new way before it breaks the old one: slices first, replicas after.
     async fn carry_out(
         &self,
         elasti: &ElastiService,
         subject: &Subject,
         plan: &Plan,
+        own: &Own,
         cx: &Context,
     ) -> Result<(), Error> {
         cx.apply(&desired::private_service(&subject.public)).await?;
         if plan.mode == Mode::Proxy {
-            for slice in desired::slices(&subject.public, &subject.resolvers, &self.options) {
+            for slice in desired::slices(&subject.public, &subject.resolvers, own, &self.options) {
                 cx.apply(&slice).await?;
             }
         }
         // In Serve mode the slices go here; pods of the Service's own slices are ready by then.
         cx.prune().await?;
         let Some(replicas) = plan.scale else { return Ok(()) };
-        let rest = if replicas == 0 { Rest::Paused } else { Rest::Resumed };
-        let autoscaler = elasti.spec.autoscaler.as_ref();
-        let result = match scale::rest(cx.client(), &subject.namespace, autoscaler, rest).await {
-            Ok(()) => subject.target.set(replicas).await,
-            Err(error) => Err(error),
-        };
+        let result = scale_to(elasti, subject, replicas, cx.client()).await;
+        let target = &elasti.spec.scale_target_ref.name;
+        self.metrics.scaled(cx.key(), &elasti.spec.service, target, Went::of(&result));
         result.map_err(|error| {
             cx.event(EventType::Warning, "FailedToScale", format!("Cannot scale to {replicas}: {error}"));
             error.into()
@@ -343,6 +426,38 @@ impl ElastiServices {
     fn memory(&self) -> MutexGuard<'_, HashMap<Key, Memory>> {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Whether a service is needed at this moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Need {
+    /// Its target sleeps no more.
+    Woken,
+    /// A trigger says so.
+    Busy,
+    /// Nothing says so.
+    None,
+}
+
+/// When somebody asked for sleep, if anybody did.
+fn wish(elasti: &ElastiService) -> Option<Timestamp> {
+    elasti.annotations().get(crate::cli::SLEEP)?.parse().ok()
+}
+
+/// Scales a target, with its autoscaler at rest while it sleeps.
+async fn scale_to(
+    elasti: &ElastiService,
+    subject: &Subject,
+    replicas: i32,
+    client: &Client,
+) -> Result<(), ScaleError> {
+    let (namespace, autoscaler) = (&subject.namespace, elasti.spec.autoscaler.as_ref());
+    if replicas == 0 {
+        scale::rest(client, namespace, autoscaler, Rest::Paused).await?;
+        return subject.target.set(0).await;
+    }
+    scale::rest(client, namespace, autoscaler, Rest::Resumed).await?;
+    subject.target.set(scale::awake(client, namespace, elasti).await?).await
 }
 
 /// When a service was last needed.

@@ -1,6 +1,7 @@
 //! Reading and changing how many replicas a target has.
 
 use crate::types::{Autoscaler, AutoscalerType, ElastiService, ScaleTargetRef};
+use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use kube::api::{Api, DynamicObject, ListParams, Patch, PatchParams};
 use kube::core::{ApiResource, GroupVersionKind, TypeMeta};
 use kube::{Client, ResourceExt};
@@ -47,7 +48,7 @@ fn message(error: &kube::Error) -> String {
 #[derive(Clone, Debug)]
 pub struct Target {
     api: Api<DynamicObject>,
-    kind: String,
+    resource: ApiResource,
     name: String,
 }
 
@@ -59,7 +60,12 @@ impl Target {
     pub async fn find(client: &Client, namespace: &str, target: &ScaleTargetRef) -> Result<Self, ScaleError> {
         let resource = resource(client, target).await?;
         let api = Api::namespaced_with(client.clone(), namespace, &resource);
-        Ok(Self { api, kind: resource.kind, name: target.name.clone() })
+        Ok(Self { api, resource, name: target.name.clone() })
+    }
+
+    /// Its kind.
+    pub fn resource(&self) -> &ApiResource {
+        &self.resource
     }
 
     /// How many replicas it should have.
@@ -85,7 +91,7 @@ impl Target {
     fn explain(&self, error: kube::Error) -> ScaleError {
         match error {
             kube::Error::Api(status) if status.code == 404 => {
-                ScaleError::NotFound { kind: self.kind.clone(), name: self.name.clone() }
+                ScaleError::NotFound { kind: self.resource.kind.clone(), name: self.name.clone() }
             }
             other => ScaleError::Api(other),
         }
@@ -182,5 +188,24 @@ pub async fn wake_target(client: &Client, namespace: &str, elasti: &ElastiServic
         return Ok(());
     }
     rest(client, namespace, elasti.spec.autoscaler.as_ref(), Rest::Resumed).await?;
-    target.set(elasti.spec.min_target_replicas.max(1)).await
+    target.set(awake(client, namespace, elasti).await?).await
+}
+
+/// To how many replicas a target is woken: what the ElastiService says, and no fewer than its
+/// HorizontalPodAutoscaler would have at once.
+///
+/// # Errors
+/// When the API server refuses.
+pub async fn awake(client: &Client, namespace: &str, elasti: &ElastiService) -> Result<i32, ScaleError> {
+    let least = elasti.spec.min_target_replicas.max(1);
+    let scaler = elasti.spec.autoscaler.as_ref();
+    let Some(scaler) = scaler.filter(|scaler| scaler.kind == AutoscalerType::Hpa) else { return Ok(least) };
+    let api: Api<HorizontalPodAutoscaler> = Api::namespaced(client.clone(), namespace);
+    let found = match api.get_opt(&scaler.name).await {
+        // Whoever may not look does without.
+        Err(kube::Error::Api(status)) if status.code == 403 => None,
+        result => result.map_err(ScaleError::Api)?,
+    };
+    let wanted = found.and_then(|found| found.spec.min_replicas).unwrap_or(1);
+    Ok(least.max(wanted))
 }

@@ -1,6 +1,7 @@
 //! What an ElastiService reports.
 
 use crate::plan::{Plan, World};
+use crate::ports::{self, Own};
 use crate::trigger::Verdict;
 use crate::types::{ElastiService, ElastiServiceStatus, Mode};
 use jiff::Timestamp;
@@ -20,12 +21,14 @@ pub(crate) fn report(
     world: &World,
     plan: &Plan,
     last_up: Option<Timestamp>,
+    own: &Own,
 ) -> ElastiServiceStatus {
     let mut status = begin(elasti);
     status.mode = Some(plan.mode);
     status.replicas = Some(plan.scale.unwrap_or(world.replicas));
     status.switched_time = plan.switched.map(Time);
     status.last_scaled_up_time = last_up.map(Time);
+    status.resolver_ports = ports::told(own);
     let mut say = |r#type, status_of: ConditionStatus, reason, message: String| {
         let generation = elasti.metadata.generation;
         let observation = Observation { r#type, status: status_of, reason, message, generation };

@@ -1,5 +1,6 @@
 //! Whether somebody needs a service.
 
+use crate::dial::Dial;
 use crate::options::ElastiOptions;
 use crate::prometheus::{Prometheus, Question};
 use crate::types::{Trigger, TriggerType};
@@ -49,8 +50,8 @@ pub(crate) struct Case<'a> {
 }
 
 impl Judge {
-    pub(crate) fn new() -> Self {
-        Self { prometheus: Prometheus::new().map_err(|error| format!("TLS is not to be had: {error}")) }
+    pub(crate) fn new(dial: Option<Dial>) -> Self {
+        Self { prometheus: Prometheus::new(dial).map_err(|error| format!("TLS is not to be had: {error}")) }
     }
 
     fn prometheus(&self) -> Result<&Prometheus, String> {
@@ -93,7 +94,10 @@ impl Judge {
         }
         // A server that was down for a while knows nothing of that while.
         let window = case.cooldown.max(1);
-        let up = format!("min_over_time((max(up{{{}}}) or vector(0))[{window}s:])", question.uptime_filter);
+        // Without a step Prometheus looks once a minute, and so perhaps never within a short window.
+        let step = (window / 20).clamp(1, 60);
+        let filter = &question.uptime_filter;
+        let up = format!("min_over_time((max(up{{{filter}}}) or vector(0))[{window}s:{step}s])");
         match self.prometheus()?.value(&question, &up).await? {
             Some(up) if up >= 1.0 => Ok(Verdict::Idle),
             _ => Ok(Verdict::Unknown(format!(

@@ -167,6 +167,10 @@ pub struct ElastiServiceStatus {
     /// Since when the resolver has been in the path of a target that is about to sleep.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub switched_time: Option<Time>,
+    /// Which port of the resolver stands for each port of the Service, whatever is said over it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "resolver_ports")]
+    pub resolver_ports: Vec<ResolverPort>,
     /// How many replicas the target should have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
@@ -178,6 +182,24 @@ pub struct ElastiServiceStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(schema_with = "steersman::conditions::schema")]
     pub conditions: Vec<Condition>,
+}
+
+/// A port of the resolver that stands for a port of the Service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ResolverPort {
+    /// The port of the Service.
+    pub port: u16,
+    /// The port of the resolver.
+    pub resolver_port: u16,
+}
+
+/// Ports are a map by the port of the Service.
+fn resolver_ports(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    let mut schema = <Vec<ResolverPort>>::json_schema(generator);
+    schema.insert("x-kubernetes-list-type".into(), "map".into());
+    schema.insert("x-kubernetes-list-map-keys".into(), serde_json::json!(["port"]));
+    schema
 }
 
 /// Which way requests go.

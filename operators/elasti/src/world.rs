@@ -42,6 +42,11 @@ pub(crate) fn ready(slices: &[Arc<EndpointSlice>]) -> Vec<IpAddr> {
     addresses.into_iter().collect()
 }
 
+/// How many pods a Service has, ready or not.
+pub(crate) fn endpoints(slices: &[Arc<EndpointSlice>]) -> usize {
+    slices.iter().flat_map(|slice| &slice.endpoints).map(Vec::len).sum()
+}
+
 /// The ports of a Service over which requests can come.
 pub(crate) fn ports(service: &Service) -> Vec<ServicePort> {
     let ports = service.spec.iter().flat_map(|spec| &spec.ports).flatten();

@@ -14,14 +14,16 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-use steersman_elasti::endpoint::{self, Callers};
+use steersman_elasti::endpoint::{self, EndpointOptions};
 use steersman_elasti::feed::{self, Waker};
-use steersman_elasti::reconcile::controller;
+use steersman_elasti::resolver::Token;
 use steersman_elasti::types::Mode;
-use steersman_elasti::{ElastiOptions, ElastiService, names, scale};
+use steersman_elasti::{Callers, ElastiOptions, ElastiService, names, scale};
 use steersman_resolver::{Directory, HttpWake, ServiceKey, Wake};
 use steersman_test::Cluster;
-use support::{Prometheus, cluster, condition, elasti, mode, quick, ready, replicas, resolver, slice, web};
+use support::{
+    Prometheus, cluster, condition, elasti, mode, operator, quick, ready, replicas, resolver, slice, web,
+};
 use tokio::net::TcpListener;
 
 #[tokio::test]
@@ -29,7 +31,7 @@ async fn it_sleeps_when_nobody_needs_it_and_wakes_on_a_call() {
     let (cluster, _controllers) = cluster().await;
     let prometheus = Prometheus::start("5").await;
     web(&cluster, 2).await;
-    let _operator = cluster.run(controller(quick()));
+    let _operator = operator(&cluster, quick());
     elasti(&cluster, "web", json!({"triggers": prometheus.trigger(), "minTargetReplicas": 2})).await;
 
     let awake = cluster.wait_until::<ElastiService>("web", |one| mode(one) == Some(Mode::Serve)).await;
@@ -62,7 +64,7 @@ async fn at_no_time_is_there_nobody_to_take_a_request() {
     let cluster = Arc::new(cluster);
     let prometheus = Prometheus::start("5").await;
     web(&cluster, 1).await;
-    let _operator = cluster.run(controller(quick()));
+    let _operator = operator(&cluster, quick());
     elasti(&cluster, "web", json!({"triggers": prometheus.trigger()})).await;
     cluster.wait_until::<ElastiService>("web", |one| mode(one) == Some(Mode::Serve)).await;
     let done = Arc::new(AtomicBool::new(false));
@@ -100,13 +102,13 @@ async fn at_no_time_is_there_nobody_to_take_a_request() {
 async fn a_target_that_already_sleeps_is_proxied_at_once_and_after_a_restart() {
     let (cluster, _controllers) = cluster().await;
     web(&cluster, 0).await;
-    let operator = cluster.run(controller(ElastiOptions::default()));
+    let first = operator(&cluster, ElastiOptions::default());
     elasti(&cluster, "web", json!({})).await;
     cluster.wait_until::<ElastiService>("web", |one| mode(one) == Some(Mode::Proxy)).await;
     assert!(slice(&cluster).await.is_some());
-    operator.kill().await;
+    first.kill().await;
     cluster.delete::<EndpointSlice>(&names::slice("web")).await;
-    let _operator = cluster.run(controller(ElastiOptions::default()));
+    let _operator = operator(&cluster, ElastiOptions::default());
     cluster.wait_for("the slice again", || slice(&cluster)).await;
 }
 
@@ -114,7 +116,7 @@ async fn a_target_that_already_sleeps_is_proxied_at_once_and_after_a_restart() {
 async fn slices_follow_the_resolver_and_the_private_service_the_public_one() {
     let (cluster, _controllers) = cluster().await;
     web(&cluster, 0).await;
-    let _operator = cluster.run(controller(ElastiOptions::default()));
+    let _operator = operator(&cluster, ElastiOptions::default());
     elasti(&cluster, "web", json!({})).await;
     cluster.wait_for("a slice", || slice(&cluster)).await;
     resolver(&cluster, &["10.9.0.7"]).await;
@@ -138,7 +140,7 @@ async fn slices_follow_the_resolver_and_the_private_service_the_public_one() {
 async fn deleting_it_brings_the_target_back_before_the_resolver_leaves() {
     let (cluster, _controllers) = cluster().await;
     web(&cluster, 0).await;
-    let _operator = cluster.run(controller(ElastiOptions::default()));
+    let _operator = operator(&cluster, ElastiOptions::default());
     elasti(&cluster, "web", json!({"minTargetReplicas": 3})).await;
     cluster.wait_for("a slice", || slice(&cluster)).await;
     cluster.wait_until::<ElastiService>("web", |one| mode(one) == Some(Mode::Proxy)).await;
@@ -155,7 +157,7 @@ async fn deleting_it_brings_the_target_back_before_the_resolver_leaves() {
 #[tokio::test(start_paused = true)]
 async fn what_is_missing_or_wrong_is_said_and_mended_when_it_comes() {
     let (cluster, _controllers) = cluster().await;
-    let _operator = cluster.run(controller(ElastiOptions::default()));
+    let _operator = operator(&cluster, ElastiOptions::default());
     elasti(&cluster, "web", json!({})).await;
     let told = |reason: &'static str| move |one: &ElastiService| condition(one, "Ready").1 == reason;
     cluster.wait_until::<ElastiService>("web", told("ServiceNotFound")).await;
@@ -182,7 +184,7 @@ async fn doubt_keeps_it_awake_and_is_reported() {
     let (cluster, _controllers) = cluster().await;
     let prometheus = Prometheus::start("NaN").await;
     web(&cluster, 1).await;
-    let _operator = cluster.run(controller(quick()));
+    let _operator = operator(&cluster, quick());
     elasti(&cluster, "web", json!({"triggers": prometheus.trigger()})).await;
     let doubt = |one: &ElastiService| condition(one, "TriggerHealthy").0 == "False";
     cluster.wait_until::<ElastiService>("web", doubt).await;
@@ -206,7 +208,7 @@ async fn without_a_resolver_it_does_not_sleep_and_says_so() {
     let (cluster, _controllers) = cluster().await;
     resolver(&cluster, &[]).await;
     web(&cluster, 1).await;
-    let _operator = cluster.run(controller(ElastiOptions::default()));
+    let _operator = operator(&cluster, ElastiOptions::default());
     elasti(&cluster, "web", json!({"triggers": [{"type": "resolver"}]})).await;
     let told = cluster
         .wait_until::<ElastiService>("web", |one| condition(one, "ResolverReachable").0 == "False")
@@ -221,7 +223,7 @@ async fn without_a_resolver_it_does_not_sleep_and_says_so() {
 async fn outside_of_the_enabled_period_it_is_awake() {
     let (cluster, _controllers) = cluster().await;
     web(&cluster, 0).await;
-    let _operator = cluster.run(controller(ElastiOptions::default()));
+    let _operator = operator(&cluster, ElastiOptions::default());
     // The first of July only.
     let period = json!({"schedule": "0 0 1 7 *", "duration": "1s"});
     elasti(&cluster, "web", json!({"enabledPeriod": period, "minTargetReplicas": 2})).await;
@@ -233,7 +235,7 @@ async fn outside_of_the_enabled_period_it_is_awake() {
 async fn a_resolver_is_fed_and_wakes_with_and_without_the_operator() {
     let (cluster, _controllers) = cluster().await;
     web(&cluster, 0).await;
-    let _operator = cluster.run(controller(quick()));
+    let _operator = operator(&cluster, quick());
     let directory = Directory::new();
     let _feed = cluster.run(feed::controller(directory.clone()));
     elasti(&cluster, "web", json!({})).await;
@@ -245,7 +247,8 @@ async fn a_resolver_is_fed_and_wakes_with_and_without_the_operator() {
     let address = listener.local_addr().expect("bound").to_string();
     let stop = steersman::CancellationToken::new();
     let callers = Callers::Token("secret".into());
-    let serving = tokio::spawn(endpoint::serve(listener, cluster.client(), callers, stop.clone()));
+    let options = EndpointOptions { callers, metrics: None };
+    let serving = tokio::spawn(endpoint::serve(listener, cluster.client(), options, stop.clone()));
     let stranger = HttpWake::new(&address, Some("guess".into()));
     let refused = stranger.wake(&key).await.expect_err("strangers are refused").to_string();
     assert!(refused.contains("401"), "{refused}");
@@ -262,7 +265,7 @@ async fn a_resolver_is_fed_and_wakes_with_and_without_the_operator() {
 
     cluster.patch::<Deployment>("web", json!({"spec": {"replicas": 0}})).await;
     cluster.wait_for("no pod in the directory", known).await;
-    let alone = Waker::new(Some(operator), cluster.client());
+    let alone = Waker::new(Some(address), Token::Text("secret".into()), cluster.client());
     alone.wake(&key).await.expect("woken without the operator");
     cluster.wait_for("a pod in the directory", awake).await;
     cluster.delete::<ElastiService>("web").await;
@@ -274,7 +277,7 @@ async fn a_resolver_is_fed_and_wakes_with_and_without_the_operator() {
 async fn an_idle_cluster_writes_nothing() {
     let (cluster, _controllers) = cluster().await;
     web(&cluster, 0).await;
-    let _operator = cluster.run(controller(ElastiOptions::default()));
+    let _operator = operator(&cluster, ElastiOptions::default());
     elasti(&cluster, "web", json!({})).await;
     cluster.wait_until::<ElastiService>("web", |one| condition(one, "Ready").1 == "Asleep").await;
     cluster.pass(Duration::from_secs(120)).await;
@@ -326,7 +329,7 @@ async fn anything_with_a_scale_sleeps_and_keda_rests_meanwhile() {
     let prometheus = Prometheus::start("0").await;
     // Its pods stand in for those of the other kinds.
     web(&cluster, 1).await;
-    let _operator = cluster.run(controller(quick()));
+    let _operator = operator(&cluster, quick());
     for (api_version, kind, named) in
         [("argoproj.io/v1alpha1", "Rollout", "rollouts"), ("example.com/v1", "Machine", "Machine")]
     {

@@ -17,14 +17,14 @@ use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use steersman::CancellationToken;
-use steersman_elasti::reconcile::controller;
 use steersman_elasti::{ElastiOptions, ElastiService, ResolverOptions, crd, run_resolver};
 use steersman_test::{Cluster, Running};
-use support::{Prometheus, condition, elasti, quick, replicas};
+use support::{Prometheus, condition, elasti, operator, quick, replicas};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
@@ -39,12 +39,22 @@ struct World {
 
 impl World {
     async fn start() -> Self {
+        // Tests that run at the same time must not have the same ports.
+        Self::start_with(RangeInclusive::new(1, 0)).await
+    }
+
+    async fn start_with(own_ports: RangeInclusive<u16>) -> Self {
         let cluster = Arc::new(Cluster::start().await);
         cluster.create_json::<Namespace>(json!({"metadata": {"name": "elasti"}})).await;
         cluster.create(&crd()).await;
         let (proxy, internal) = (listener().await, listener().await);
         let (resolver, inside) = (address(&proxy), address(&internal));
-        let options = ElastiOptions { proxy_port: resolver.port(), resolver_port: inside.port(), ..quick() };
+        let options = ElastiOptions {
+            proxy_port: resolver.port(),
+            resolver_port: inside.port(),
+            own_ports: own_ports.clone(),
+            ..quick()
+        };
         support::resolver(&cluster, &["127.0.0.1"]).await;
         support::web(&cluster, 0).await;
         let mut tasks = JoinSet::new();
@@ -59,7 +69,7 @@ impl World {
         let done = Arc::new(Mutex::new(HashMap::new()));
         let pod = pod(Arc::clone(&done), &mut tasks).await;
         tasks.spawn(kubelet(Arc::clone(&cluster), pod));
-        let operator = cluster.run(controller(options));
+        let operator = operator(&cluster, options);
         Self { cluster, done, resolver, tasks, _operator: operator }
     }
 }
@@ -125,13 +135,17 @@ async fn kubelet(cluster: Arc<Cluster>, pod: SocketAddr) {
 
 /// Sends a request to an address.
 async fn send(address: SocketAddr, path: &str) -> Result<u16, String> {
+    ask(address, "web.default.svc.cluster.local", path).await
+}
+
+async fn ask(address: SocketAddr, host: &str, path: &str) -> Result<u16, String> {
     let stream = TcpStream::connect(address).await.map_err(|error| error.to_string())?;
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
         .await
         .map_err(|error| error.to_string())?;
     let connection = tokio::spawn(connection);
     let request = Request::post(path)
-        .header("host", "web.default.svc.cluster.local")
+        .header("host", host)
         .body(Full::new(Bytes::from_static(b"order")))
         .expect("a request");
     let response = sender.send_request(request).await.map_err(|error| error.to_string())?;
@@ -154,6 +168,27 @@ async fn endpoints(cluster: &Cluster) -> Vec<SocketAddr> {
                 .filter_map(move |one| Some(SocketAddr::new(one.addresses.first()?.parse().ok()?, port?)))
         })
         .collect()
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_say_whose_it_is_comes_in_by_the_services_own_port() {
+    let own = listener().await;
+    let port = address(&own).port();
+    drop(own);
+    let world = World::start_with(port..=port).await;
+    let cluster = &world.cluster;
+    elasti(cluster, "web", json!({"triggers": [{"type": "resolver"}], "cooldownPeriod": 3600})).await;
+    let leads = || async {
+        endpoints(cluster).await.contains(&SocketAddr::from(([127, 0, 0, 1], port))).then_some(())
+    };
+    cluster.wait_for("the slice leads to the port", leads).await;
+    let told = cluster.get::<ElastiService>("web").await.and_then(|one| one.status).unwrap_or_default();
+    assert_eq!(
+        told.resolver_ports.iter().map(|one| (one.port, one.resolver_port)).collect::<Vec<_>>(),
+        [(80, port)]
+    );
+    assert_eq!(ask(SocketAddr::from(([127, 0, 0, 1], port)), "127.0.0.1", "/first").await, Ok(200));
+    assert_eq!(replicas(&cluster.get::<Deployment>("web").await.expect("there")), 1);
 }
 
 #[tokio::test]

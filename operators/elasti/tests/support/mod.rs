@@ -15,9 +15,9 @@ use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-use steersman_controllers::{ControllerOptions, controllers};
+use steersman_controllers::ControllerOptions;
 use steersman_elasti::types::Mode;
-use steersman_elasti::{ElastiOptions, ElastiService, crd, names};
+use steersman_elasti::{ElastiOptions, ElastiService, controllers, crd, names};
 use steersman_test::{Cluster, Running};
 use tokio::net::TcpListener;
 
@@ -25,7 +25,8 @@ use tokio::net::TcpListener;
 pub(crate) async fn cluster() -> (Cluster, Running) {
     let cluster = Cluster::start().await;
     let manager = steersman::Manager::new(cluster.client(), cluster.options("controllers"));
-    let running = cluster.run_manager(controllers(manager, ControllerOptions::default()));
+    let running =
+        cluster.run_manager(steersman_controllers::controllers(manager, ControllerOptions::default()));
     cluster.create_json::<Node>(json!({"metadata": {"name": "n1"}})).await;
     let ready = json!({"status": {"conditions": [{"type": "Ready", "status": "True"}]}});
     cluster.patch_status::<Node>("n1", ready).await;
@@ -34,6 +35,12 @@ pub(crate) async fn cluster() -> (Cluster, Running) {
     resolver(&cluster, &["10.9.0.1", "10.9.0.2"]).await;
     cluster.install(&[crd()]).await;
     (cluster, running)
+}
+
+/// Runs the operator.
+pub(crate) fn operator(cluster: &Cluster, options: ElastiOptions) -> Running {
+    let manager = steersman::Manager::new(cluster.client(), cluster.options("elasti"));
+    cluster.run_manager(controllers(manager, options))
 }
 
 /// Says where the resolver is.
