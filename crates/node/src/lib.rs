@@ -39,7 +39,7 @@ mod watch;
 pub use image::Mapping;
 pub use init::sandbox_init;
 pub use node::{Node, NodeError};
-pub use options::{Annotate, Clock, NodeOptions, Publish, RuntimeChoice, ServicePublishing};
+pub use options::{Annotate, Clock, HostService, NodeOptions, Publish, RuntimeChoice, ServicePublishing};
 pub use runtime::{Exit, Network, RuntimeError, RuntimeKind};
 
 /// The annotation that names the address on which a Service is reachable from the host.

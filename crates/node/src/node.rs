@@ -18,7 +18,7 @@ use crate::logs::Logs;
 use crate::options::NodeOptions;
 use crate::pod::{Keeper, Known, Recorder, Shared};
 use crate::register::{Registration, machine_size};
-use crate::runtime::{Runtime, RuntimeError, RuntimeKind};
+use crate::runtime::{Network, Runtime, RuntimeError, RuntimeKind};
 use crate::service::{Directory, Proxy, serve_names};
 use crate::watch::{Change, follow};
 
@@ -104,6 +104,12 @@ impl Node {
     #[must_use]
     pub fn runtime(&self) -> RuntimeKind {
         self.runtime.kind()
+    }
+
+    /// How pods are reached from here.
+    #[must_use]
+    pub fn network(&self) -> Network {
+        self.runtime.network().clone()
     }
 
     /// Where the kubelet's endpoints are.

@@ -40,6 +40,8 @@ pub struct NodeOptions {
     /// Where the API server is reached from the host, for the Service `default/kubernetes` whose
     /// own endpoint may not be reachable. Default: what its endpoints say.
     pub api_server: Option<SocketAddr>,
+    /// Services that something on the host answers instead of pods. None by default.
+    pub host_services: Vec<HostService>,
     /// How Services are made reachable from the host.
     pub services: ServicePublishing,
 }
@@ -58,6 +60,7 @@ impl Default for NodeOptions {
             clock: Arc::new(jiff::Timestamp::now),
             service_range: (Ipv4Addr::new(10, 96, 0, 0), 16),
             api_server: None,
+            host_services: Vec::new(),
             services: ServicePublishing::default(),
         }
     }
@@ -74,6 +77,17 @@ impl fmt::Debug for NodeOptions {
             .field("services", &self.services)
             .finish_non_exhaustive()
     }
+}
+
+/// A Service that something on the host answers, on all of its ports.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostService {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// Who answers.
+    pub address: SocketAddr,
 }
 
 /// The host's name as Kubernetes accepts it.

@@ -13,6 +13,9 @@ const HEADER: usize = 16;
 const REQUEST: u16 = (libc::NLM_F_REQUEST | libc::NLM_F_ACK) as u16;
 const CREATE: u16 = REQUEST | (libc::NLM_F_CREATE | libc::NLM_F_EXCL) as u16;
 
+/// The hardware address of the bridge. Without one of its own it has the lowest of its links, and so
+/// another whenever that link goes: whoever remembers the old one speaks to nobody for a while.
+const BRIDGE_ADDRESS: [u8; 6] = [0x02, 0x53, 0x74, 0x65, 0x65, 0x72];
 const IFLA_INFO_KIND: u16 = 1;
 const IFLA_INFO_DATA: u16 = 2;
 const VETH_INFO_PEER: u16 = 1;
@@ -48,6 +51,7 @@ impl Netlink {
         let mut request = Request::new(libc::RTM_NEWLINK, CREATE);
         request.link(0, 0);
         request.text(libc::IFLA_IFNAME, name);
+        request.attribute(libc::IFLA_ADDRESS, &BRIDGE_ADDRESS);
         request.nest(libc::IFLA_LINKINFO, |info| info.text(IFLA_INFO_KIND, "bridge"));
         self.ask(request)
     }

@@ -30,7 +30,8 @@ pub(crate) struct Proxy {
     client: kube::Client,
     network: Network,
     directory: Directory,
-    api_server: Option<SocketAddr>,
+    /// Services that something on the host answers, whatever their slices say.
+    host: BTreeMap<ServiceKey, SocketAddr>,
     publish: Publish,
     annotate: Annotate,
     ports: Ports,
@@ -81,7 +82,7 @@ impl Proxy {
             client,
             network,
             directory,
-            api_server: options.api_server,
+            host: host_services(options),
             publish: options.services.publish,
             annotate: options.services.annotate,
             ports: Ports::open(file, options.services.ports.clone()),
@@ -171,12 +172,9 @@ impl Proxy {
         };
         let address = table::cluster_address(&service);
         let mut ports = table::ports(&service, &self.slices.of(key));
-        if let Some(api_server) = self.api_server
-            && key.namespace == "default"
-            && key.name == "kubernetes"
-        {
+        if let Some(address) = self.host.get(key) {
             for port in &mut ports {
-                port.backends = vec![api_server];
+                port.backends = vec![*address];
             }
         }
         let endpoints: BTreeSet<IpAddr> =
@@ -304,6 +302,13 @@ impl Proxy {
             }
         });
     }
+}
+
+fn host_services(options: &NodeOptions) -> BTreeMap<ServiceKey, SocketAddr> {
+    let key = |namespace: &str, name: &str| ServiceKey { namespace: namespace.into(), name: name.into() };
+    let others = options.host_services.iter().map(|one| (key(&one.namespace, &one.name), one.address));
+    let api_server = options.api_server.map(|address| (key("default", "kubernetes"), address));
+    others.chain(api_server).collect()
 }
 
 fn port_name(key: &ServiceKey, port: u16) -> String {
