@@ -42,6 +42,11 @@ pub(crate) enum Command {
     /// Check, run and follow workflows (Observatories)
     #[command(subcommand)]
     Workflow(WorkflowCommand),
+    /// Show, wake and put to sleep what scales to zero (ElastiServices)
+    #[command(subcommand)]
+    Elasti(ElastiCommand),
+    /// Hold requests to sleeping services, have them woken, and hand the requests on
+    Resolver(ResolverArgs),
     /// Help for those who write plugins
     #[command(subcommand)]
     Plugin(PluginCommand),
@@ -100,9 +105,30 @@ pub(crate) struct UpArgs {
         value_name = "PORT"
     )]
     pub(crate) metrics_port: u16,
+    /// Port of wake-up calls to the operator of ElastiServices; 0 picks a free one, as it does by default
+    /// beside --http-port 0
+    #[arg(
+        long,
+        env = "STEER_ELASTI_PORT",
+        default_value_t = 8014,
+        default_value_if("http_port", "0", "0"),
+        value_name = "PORT"
+    )]
+    pub(crate) elasti_port: u16,
     /// Bearer token that the REST API asks for; needed where --bind is not loopback
     #[arg(long, env = "STEER_REST_TOKEN", hide_env_values = true, value_name = "TOKEN")]
     pub(crate) rest_token: Option<String>,
+    /// Port of the operators' webhooks; 0 picks a free one, as it does by default beside --http-port 0
+    #[arg(
+        long,
+        env = "STEER_WEBHOOK_PORT",
+        default_value_t = 9443,
+        default_value_if("http_port", "0", "0"),
+        value_name = "PORT"
+    )]
+    pub(crate) webhook_port: u16,
+    #[command(flatten)]
+    pub(crate) policy: crate::webhooks::PolicyArgs,
     /// Who may use the REST API without a token
     #[arg(long, env = "STEER_REST_ACCESS", default_value = "auto", value_enum)]
     pub(crate) rest_access: RestAccess,
@@ -149,12 +175,29 @@ pub(crate) struct RunArgs {
     /// Run without leader election; safe only with a single replica
     #[arg(long)]
     pub(crate) no_leader_election: bool,
+    /// KubeElasti's way to say the same
+    #[arg(long, hide = true, num_args = 0..=1, default_value_t = true, default_missing_value = "true", action = clap::ArgAction::Set)]
+    pub(crate) leader_elect: bool,
     /// Address of the metrics endpoint; port 0 picks a free one. Of several operators the first is there,
     /// the others at free ports that the log names
-    #[arg(long, env = "STEER_METRICS_ADDRESS", default_value = "127.0.0.1:8080", value_name = "ADDRESS")]
+    #[arg(
+        long,
+        alias = "metrics-bind-address",
+        env = "STEER_METRICS_ADDRESS",
+        default_value = "127.0.0.1:8080",
+        value_parser = address,
+        value_name = "ADDRESS"
+    )]
     pub(crate) metrics_address: std::net::SocketAddr,
     /// Address of the health endpoints; port 0 picks a free one
-    #[arg(long, env = "STEER_HEALTH_ADDRESS", default_value = "127.0.0.1:8081", value_name = "ADDRESS")]
+    #[arg(
+        long,
+        alias = "health-probe-bind-address",
+        env = "STEER_HEALTH_ADDRESS",
+        default_value = "127.0.0.1:8081",
+        value_parser = address,
+        value_name = "ADDRESS"
+    )]
     pub(crate) health_address: std::net::SocketAddr,
     /// Address of the REST API of `infra`; port 0 picks a free one
     #[arg(long, env = "STEER_REST_ADDRESS", default_value = "127.0.0.1:8000", value_name = "ADDRESS")]
@@ -169,10 +212,38 @@ pub(crate) struct RunArgs {
     #[arg(long, env = "STEER_DATA_DIR", default_value = ".steersman/infra", value_name = "DIR")]
     pub(crate) data_dir: PathBuf,
     #[command(flatten)]
+    pub(crate) elasti: ElastiArgs,
+    #[command(flatten)]
+    pub(crate) webhooks: crate::webhooks::WebhookArgs,
+    #[command(flatten)]
     pub(crate) observatory: crate::observatory::ObservatoryArgs,
     /// Create or update the operators' CustomResourceDefinitions first
     #[arg(long)]
     pub(crate) install_crds: bool,
+}
+
+/// What only `elasti` is told.
+#[derive(Args, Debug)]
+pub(crate) struct ElastiArgs {
+    /// Address of the wake-up calls to `elasti`; port 0 picks a free one
+    #[arg(
+        long,
+        env = "STEER_ELASTI_ADDRESS",
+        default_value = "127.0.0.1:8013",
+        value_parser = address,
+        value_name = "ADDRESS"
+    )]
+    pub(crate) elasti_address: std::net::SocketAddr,
+    /// Namespaces whose ElastiServices are looked after, separated by commas; all by default, or
+    /// $WATCH_NAMESPACES
+    #[arg(long, value_name = "NAMESPACES")]
+    pub(crate) watch_namespace: Option<String>,
+}
+
+/// An address; `:8080` is every address of the machine, as in Go.
+fn address(text: &str) -> Result<std::net::SocketAddr, String> {
+    let whole = if text.starts_with(':') { format!("0.0.0.0{text}") } else { text.to_owned() };
+    whole.parse().map_err(|_| "expected an address and a port, such as 127.0.0.1:8080".to_owned())
 }
 
 /// An operator.
@@ -184,6 +255,8 @@ pub(crate) enum Operator {
     Observatory,
     /// Infrastructure (infra.steersman.io/v1 Resource and ResourceType), with its REST API
     Infra,
+    /// Scale to zero (elasti.truefoundry.com/v1alpha1 ElastiService)
+    Elasti,
     /// Every operator
     All,
 }
@@ -567,9 +640,67 @@ pub(crate) enum Drawing {
     Mermaid,
 }
 
+#[derive(Args, Debug)]
+pub(crate) struct ResolverArgs {
+    #[command(flatten)]
+    pub(crate) connection: ConnectionArgs,
+    /// Address that takes requests; port 8012 of $HOST or of every address by default
+    #[arg(long, env = "STEER_RESOLVER_ADDRESS", value_parser = address, value_name = "ADDRESS")]
+    pub(crate) proxy_address: Option<std::net::SocketAddr>,
+    /// Address of health, metrics and activity; port 8013 by default
+    #[arg(long, env = "STEER_RESOLVER_INTERNAL_ADDRESS", value_parser = address, value_name = "ADDRESS")]
+    pub(crate) internal_address: Option<std::net::SocketAddr>,
+}
+
+/// What can be done with what scales to zero.
+#[derive(Subcommand, Debug)]
+pub(crate) enum ElastiCommand {
+    /// List ElastiServices
+    List {
+        #[command(flatten)]
+        client: ClientArgs,
+        /// Of all namespaces
+        #[arg(long, short = 'A')]
+        all_namespaces: bool,
+    },
+    /// Show one and what troubles it
+    Get(ElastiServiceArgs),
+    /// Wake its target
+    Wake(ElastiServiceArgs),
+    /// Put its target to sleep without waiting for the cooldown, unless somebody needs it
+    Sleep(ElastiServiceArgs),
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct ElastiServiceArgs {
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
+    /// The ElastiService
+    #[arg(value_name = "NAME")]
+    pub(crate) name: String,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_are_understood_as_in_go() {
+        let metrics = |args: &[&str]| match Cli::try_parse_from([&["steer", "run", "elasti"], args].concat())
+        {
+            Ok(Cli { command: Command::Run(args), .. }) => {
+                Some((args.metrics_address.to_string(), args.leader_elect))
+            }
+            _ => None,
+        };
+        assert_eq!(metrics(&[]), Some(("127.0.0.1:8080".into(), true)));
+        assert_eq!(
+            metrics(&["--metrics-bind-address=:9000", "--leader-elect=false"]),
+            Some(("0.0.0.0:9000".into(), false))
+        );
+        assert_eq!(metrics(&["--leader-elect"]), Some(("127.0.0.1:8080".into(), true)));
+        assert_eq!(metrics(&["--metrics-bind-address=nowhere"]), None);
+    }
 
     #[test]
     fn metrics_get_a_free_port_where_the_rest_api_does() {

@@ -17,7 +17,9 @@ const ESTABLISHED_WITHIN: Duration = Duration::from_secs(30);
 
 /// Every definition that the operators need.
 pub(crate) fn all() -> Vec<CustomResourceDefinition> {
-    [vec![steersman_webapp::crd(), steersman_observatory::crd()], steersman_infra::crds()].concat()
+    let mut all = vec![steersman_webapp::crd(), steersman_observatory::crd(), steersman_elasti::crd()];
+    all.extend(steersman_infra::crds());
+    all
 }
 
 /// Creates or updates the definitions and waits until the server serves them.

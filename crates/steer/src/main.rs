@@ -11,6 +11,7 @@ mod output;
 mod cli;
 mod client;
 mod crds;
+mod elasti;
 mod infra;
 mod infra_commands;
 mod node;
@@ -20,13 +21,16 @@ mod plugin;
 mod signals;
 mod store;
 mod up;
+mod webhooks;
 mod workflow;
 
 use std::{io::IsTerminal as _, process::ExitCode};
 
 use clap::{CommandFactory as _, Parser as _};
 use cli::{Cli, Command, KubeconfigArgs};
+use steersman_elasti::sentry::Sentry;
 use steersman_node::programs::EchoOptions;
+use tracing_subscriber::{Layer as _, layer::SubscriberExt as _, util::SubscriberInitExt as _};
 
 /// Exit code when something could not be started.
 const COULD_NOT_START: u8 = 3;
@@ -36,8 +40,19 @@ fn main() -> ExitCode {
     if matches!(cli.command, Command::PodInit { .. }) {
         return pod_init();
     }
-    start_logging(cli.log.as_deref(), &cli.command);
-    match run(cli.command) {
+    let sentry = match elasti::sentry(&cli.command) {
+        Ok(sentry) => sentry,
+        Err(error) => {
+            eprintln!("error: {error}");
+            return ExitCode::from(COULD_NOT_START);
+        }
+    };
+    start_logging(cli.log.as_deref(), &cli.command, sentry.as_ref());
+    let result = run(cli.command);
+    if let Some(sentry) = sentry {
+        sentry.flush();
+    }
+    match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -98,6 +113,8 @@ async fn serve(command: Command) -> anyhow::Result<()> {
         Command::Workflow(command) => workflow::run(command).await,
         Command::Infra(args) => infra_commands::run(args).await,
         Command::Plugin(command) => plugin::run(command).await,
+        Command::Elasti(command) => elasti::run(command).await,
+        Command::Resolver(args) => elasti::resolver(&args).await,
         Command::Apply(args) => client::apply::apply(&args).await,
         Command::Get(args) => client::get::get(&args).await,
         Command::Describe(args) => client::describe::describe(&args).await,
@@ -134,16 +151,16 @@ fn kubeconfig(args: &KubeconfigArgs) -> anyhow::Result<()> {
 }
 
 /// Servers log what they do; commands only what went wrong.
-fn start_logging(filter: Option<&str>, command: &Command) {
+fn start_logging(filter: Option<&str>, command: &Command, sentry: Option<&Sentry>) {
     let usual = match command {
-        Command::Run(_) | Command::Node(_) | Command::ServeEcho(_) => "info",
+        Command::Run(_) | Command::Node(_) | Command::ServeEcho(_) | Command::Resolver(_) => "info",
         _ => "warn",
     };
     let filter = tracing_subscriber::EnvFilter::try_new(filter.unwrap_or(usual))
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new(usual));
-    tracing_subscriber::fmt()
-        .with_env_filter(filter)
+    let lines = tracing_subscriber::fmt::layer()
         .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr)
-        .init();
+        .with_filter(filter);
+    tracing_subscriber::registry().with(lines).with(sentry.map(Sentry::layer)).init();
 }

@@ -1,6 +1,9 @@
 //! `steer node`: a node of any control plane.
 
-use std::fs;
+use std::{
+    fs,
+    net::{IpAddr, SocketAddr},
+};
 
 use anyhow::Context as _;
 use kube::Client;
@@ -36,6 +39,7 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
         runtime: args.runtime.into(),
         kubelet_addr: args.kubelet_address,
         client_ca_pem,
+        api_server: local(&server),
         services,
         ..defaults
     };
@@ -43,6 +47,13 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
     let node = Node::start(client, options).await?;
     tracing::info!(%server, name, runtime = node.runtime().name(), "the node is ready");
     node.run(shutdown).await.context("the node cannot go on")
+}
+
+/// Where the API server is, if it is on this machine: what it tells others to reach it by may lead nowhere
+/// then.
+fn local(server: &http::Uri) -> Option<SocketAddr> {
+    let address: IpAddr = server.host()?.trim_matches(['[', ']']).parse().ok()?;
+    address.is_loopback().then(|| SocketAddr::new(address, server.port_u16().unwrap_or(443)))
 }
 
 impl From<Runtime> for RuntimeChoice {

@@ -11,9 +11,9 @@ use tokio::{net::TcpListener, task::JoinSet};
 use crate::{
     cli::{Operator, RunArgs},
     client::load_config,
-    crds,
+    crds, elasti,
     infra::{self, Infra},
-    signals,
+    signals, webhooks,
 };
 
 /// Runs the operators until told to stop, or until leadership is lost.
@@ -34,8 +34,16 @@ pub(crate) async fn run(args: &RunArgs) -> anyhow::Result<()> {
         let manager = match operator {
             Operator::Observatory => steersman_observatory::limited_controllers(manager, args.observatory.limits()),
             Operator::Infra => infra(&client, manager, args, &mut beside, &shutdown).await?,
+            Operator::Elasti => {
+                let options = elasti::options(&args.elasti);
+                let address = args.elasti.elasti_address;
+                let calls = elasti::endpoint(address, client.clone(), &manager, &options).await?;
+                beside.spawn(calls);
+                steersman_elasti::controllers(manager, options)
+            }
             Operator::Webapp | Operator::All => manager.controller(steersman_webapp::controller()),
         };
+        let manager = webhooks::add(manager, operator, &client, &args.webhooks, &args.lease_namespace, index)?;
         running.spawn(run_one(operator, manager, shutdown.clone()));
     }
     // The first that ends takes the others with it: a process whose operators are half gone helps nobody.
@@ -85,7 +93,7 @@ async fn run_one(
 
 /// Each operator once, `all` standing for every one.
 fn chosen(named: &[Operator]) -> Vec<Operator> {
-    let every = [Operator::Webapp, Operator::Observatory, Operator::Infra];
+    let every = [Operator::Webapp, Operator::Observatory, Operator::Infra, Operator::Elasti];
     every.into_iter().filter(|o| named.contains(o) || named.contains(&Operator::All)).collect()
 }
 
@@ -93,7 +101,8 @@ fn chosen(named: &[Operator]) -> Vec<Operator> {
 fn options(operator: Operator, args: &RunArgs, index: usize) -> Options {
     let at = |address: SocketAddr| if index == 0 { address } else { SocketAddr::new(address.ip(), 0) };
     Options {
-        lease: (!args.no_leader_election).then(|| LeaseOptions::new(&args.lease_namespace, operator.lease())),
+        lease: (args.leader_elect && !args.no_leader_election)
+            .then(|| LeaseOptions::new(&args.lease_namespace, operator.lease())),
         metrics: Some(at(args.metrics_address)),
         health: Some(at(args.health_address)),
         ..Options::named(operator.name())
@@ -101,11 +110,12 @@ fn options(operator: Operator, args: &RunArgs, index: usize) -> Options {
 }
 
 impl Operator {
-    fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Webapp => steersman_webapp::OPERATOR,
             Self::Observatory => steersman_observatory::OPERATOR,
             Self::Infra => steersman_infra::OPERATOR,
+            Self::Elasti => steersman_elasti::OPERATOR,
             Self::All => "all",
         }
     }
@@ -114,6 +124,7 @@ impl Operator {
         match self {
             Self::Observatory => steersman_observatory::LEASE,
             Self::Infra => steersman_infra::LEASE,
+            Self::Elasti => steersman_elasti::LEASE,
             Self::Webapp | Self::All => steersman_webapp::LEASE,
         }
     }

@@ -36,11 +36,12 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     CouldNotStart,
     cli::{Runtime, UpArgs},
-    crds,
+    crds, elasti,
     infra::{self, Infra},
     output::tell,
     signals,
     store::StoreChoice,
+    webhooks,
 };
 
 /// The name of the one node there is.
@@ -67,6 +68,7 @@ pub(crate) async fn up(args: &UpArgs) -> anyhow::Result<()> {
 struct Running {
     node: Part,
     rest: Part,
+    wake: Part,
     managers: Part,
     server: Part,
     store: Store,
@@ -81,6 +83,8 @@ struct Addresses {
     api: SocketAddr,
     http: SocketAddr,
     metrics: SocketAddr,
+    wake: SocketAddr,
+    webhooks: SocketAddr,
 }
 
 impl Running {
@@ -93,10 +97,17 @@ impl Running {
         let api = bind(args.bind, args.api_port, "--api-port").await?;
         let http = bind(args.bind, args.http_port, "--http-port").await?;
         let metrics = bind(args.bind, args.metrics_port, "--metrics-port").await?;
-        let addresses =
-            Addresses { api: api.local_addr()?, http: http.local_addr()?, metrics: metrics.local_addr()? };
-        // The manager opens the address itself; until then the port was only tried.
-        drop(metrics);
+        let wake = bind(args.bind, args.elasti_port, "--elasti-port").await?;
+        let webhooks = bind(args.bind, args.webhook_port, "--webhook-port").await?;
+        let addresses = Addresses {
+            api: api.local_addr()?,
+            http: http.local_addr()?,
+            metrics: metrics.local_addr()?,
+            wake: wake.local_addr()?,
+            webhooks: webhooks.local_addr()?,
+        };
+        // The manager opens these addresses itself; until then the ports were only tried.
+        drop((metrics, webhooks));
 
         let authority = Authority::load_or_create(&dir.join("pki")).context("cannot set up certificates")?;
         let choice = match &args.store {
@@ -142,9 +153,17 @@ impl Running {
         // Whoever may speak to the API here may run programs here: nothing is private to plugins.
         let infra = Infra::open(&dir.join("infra"), "default", PrivateAddresses::Allow).await?;
         let manager = infra.add_to(manager);
+        let way = elasti::Way::default();
+        let manager = elasti::add_to(manager, &operator, &way);
+        let manager = webhooks::all(manager, addresses.webhooks, &operator, args.policy);
         let managers = Part::start("the controllers", |stop| async move { Ok(manager.run(stop).await?) });
 
         let access = infra::access(addresses.http, args.rest_token.clone(), args.rest_access)?;
+        let client = operator.clone();
+        let wake = Part::start("the endpoint of wake-up calls", |stop| async move {
+            elasti::wake_calls(wake, client, stop).await;
+            Ok(())
+        });
         let rest = Part::start("the REST API", |stop| async move {
             Ok(steersman_infra::rest(operator, infra.rest(access), http, stop).await?)
         });
@@ -157,12 +176,14 @@ impl Running {
                 runtime: args.runtime.into(),
                 client_ca_pem: Some(authority.ca_pem().to_owned()),
                 api_server: Some(addresses.api),
+                host_services: vec![elasti::operator_service(addresses.wake)],
                 services: ServicePublishing { annotate: Annotate::Yes, ..ServicePublishing::default() },
                 ..NodeOptions::default()
             },
         )
         .await
         .context("cannot start the node")?;
+        way.open(node.network());
         let runtime = node.runtime().name();
         let node = Part::start("the node", |stop| async move { Ok(node.run(stop).await?) });
 
@@ -171,7 +192,18 @@ impl Running {
         // For `steer infra`, as the kubeconfig is for everything else.
         write_private(&dir.join("rest"), &format!("http://{}\n", addresses.http))?;
         let kubeconfig = std::path::absolute(kubeconfig)?;
-        Ok(Self { node, rest, managers, server: serving, store, addresses, kubeconfig, runtime, _lock: lock })
+        Ok(Self {
+            node,
+            rest,
+            wake,
+            managers,
+            server: serving,
+            store,
+            addresses,
+            kubeconfig,
+            runtime,
+            _lock: lock,
+        })
     }
 
     /// What a user wants to know first.
@@ -183,6 +215,8 @@ impl Running {
                Kubernetes API   https://{}\n  \
                REST API         http://{}/api/v1/resources\n  \
                metrics, health  http://{}/metrics\n  \
+               wake-up calls    http://{}\n  \
+               webhooks         https://{}\n  \
                pods run as      {}\n\n\
              Try, in another terminal:\n\n  \
                export KUBECONFIG={kubeconfig}\n  \
@@ -195,6 +229,8 @@ impl Running {
             self.addresses.api,
             self.addresses.http,
             self.addresses.metrics,
+            self.addresses.wake,
+            self.addresses.webhooks,
             self.runtime,
             self.kubeconfig.parent().unwrap_or(Path::new(".")).display(),
         )
@@ -206,6 +242,7 @@ impl Running {
             () = shutdown.cancelled() => None,
             error = self.node.ended() => Some(error),
             error = self.rest.ended() => Some(error),
+            error = self.wake.ended() => Some(error),
             error = self.managers.ended() => Some(error),
             error = self.server.ended() => Some(error),
             by = self.store.deposed() => Some(anyhow!(
@@ -216,7 +253,7 @@ impl Running {
             tell(format_args!("Stopping: pods first, then everything else."));
         }
         let mut results = Vec::new();
-        for part in [self.node, self.rest, self.managers, self.server] {
+        for part in [self.node, self.rest, self.wake, self.managers, self.server] {
             results.push(part.stop().await);
         }
         results.push(self.store.close().await.context("the store could not be closed properly"));
