@@ -3,8 +3,8 @@
 use anyhow::Context;
 
 use super::{
-    Cache, Unavailable, kubectl, kubernetes, nginx, postgres, prometheus, python, queues, rabbitmq,
-    schemathesis,
+    Cache, Unavailable, kubectl, kubernetes, nginx, postgres, prometheus, protocols, python, queues,
+    rabbitmq, schemathesis,
 };
 
 /// Told what is going on during long work.
@@ -25,6 +25,8 @@ pub enum Part {
     Python,
     /// A program that holds an HTTP API against its description.
     Schemathesis,
+    /// A Python that speaks WebSocket and gRPC.
+    Protocols,
     /// A RabbitMQ broker.
     RabbitMq,
     /// A server that answers as Amazon SQS does, and clients of queues.
@@ -35,12 +37,13 @@ pub enum Part {
 
 impl Part {
     /// All of them, cheap ones first so that a failure of a long build comes last.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Kubectl,
         Self::Postgres,
         Self::Nginx,
         Self::Python,
         Self::Schemathesis,
+        Self::Protocols,
         Self::RabbitMq,
         Self::Queues,
         Self::Prometheus,
@@ -57,6 +60,7 @@ impl Part {
             Self::Python => python::NAME,
             Self::Prometheus => prometheus::NAME,
             Self::Schemathesis => schemathesis::NAME,
+            Self::Protocols => protocols::NAME,
             Self::RabbitMq => rabbitmq::NAME,
             Self::Queues => queues::NAME,
         }
@@ -98,6 +102,7 @@ impl Part {
             Self::RabbitMq => rabbitmq::find(&cache).map(|found| found.rabbitmq.display().to_string()),
             Self::Queues => queues::find(&cache).map(|found| format!("moto {}", found.version)),
             Self::Schemathesis => schemathesis::find(&cache).map(|found| found.version),
+            Self::Protocols => protocols::find(&cache).map(|found| found.versions),
         }
     }
 
@@ -116,6 +121,7 @@ impl Part {
             Self::Python => python::install(&cache, progress),
             Self::Prometheus => prometheus::install(&cache, progress),
             Self::Schemathesis => schemathesis::install(&cache, progress),
+            Self::Protocols => protocols::install(&cache, progress),
             Self::RabbitMq => rabbitmq::install(&cache, progress),
             Self::Queues => queues::install(&cache, progress),
         }
