@@ -1,49 +1,11 @@
-//! Bodies on their way through: never read here, only passed on.
+//! The body of an answer on its way to a client: never read here, only passed on.
 
-use crate::pool::Lent;
+use crate::pool::{One, Pool, Streams};
 use crate::target::{Permit, Target};
 use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
-
-/// The body of a request to a pod.
-#[derive(Debug)]
-pub(crate) enum Outgoing {
-    /// What the client sends, as it sends it.
-    Streaming(Incoming),
-    /// None, as in a request that is sent again.
-    Empty,
-}
-
-impl Body for Outgoing {
-    type Data = Bytes;
-    type Error = hyper::Error;
-
-    fn poll_frame(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        match self.get_mut() {
-            Self::Streaming(body) => Pin::new(body).poll_frame(cx),
-            Self::Empty => Poll::Ready(None),
-        }
-    }
-
-    fn is_end_stream(&self) -> bool {
-        match self {
-            Self::Streaming(body) => body.is_end_stream(),
-            Self::Empty => true,
-        }
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        match self {
-            Self::Streaming(body) => body.size_hint(),
-            Self::Empty => SizeHint::with_exact(0),
-        }
-    }
-}
 
 /// The body of an answer to a client.
 pub(crate) enum Answer {
@@ -58,6 +20,14 @@ pub(crate) struct Carried {
     pub(crate) running: Running,
     pub(crate) permit: Permit,
     pub(crate) lent: Lent,
+}
+
+/// The connection that an answer comes over.
+pub(crate) enum Lent {
+    /// Of HTTP/1.1, and good for another request afterwards.
+    One(One, Pool),
+    /// A stream of HTTP/2, whose place is given up at the end.
+    Two { _place: Streams },
 }
 
 /// Counts a request as running.
@@ -80,6 +50,25 @@ impl Answer {
     pub(crate) fn text(text: impl Into<Bytes>) -> Self {
         Self::Text(Some(text.into()))
     }
+
+    /// The body of a pod's answer.
+    pub(crate) fn streaming(body: Incoming, carried: Carried) -> Self {
+        if body.is_end_stream() {
+            carried.end();
+            return Self::Text(None);
+        }
+        Self::Streaming(body, Some(carried))
+    }
+}
+
+impl Carried {
+    /// The answer is through: its connection is good for another, and the pod has room.
+    fn end(self) {
+        if let Lent::One(one, pool) = self.lent {
+            pool.keep(self.permit.address, one);
+        }
+        drop((self.running, self.permit));
+    }
 }
 
 impl Body for Answer {
@@ -90,20 +79,24 @@ impl Body for Answer {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, hyper::Error>>> {
-        match self.get_mut() {
-            Self::Text(text) => Poll::Ready(text.take().map(|text| Ok(Frame::data(text)))),
-            Self::Streaming(body, carried) => {
-                let frame = ready!(Pin::new(&mut *body).poll_frame(cx));
-                // At the end the connection is good for another request, and the pod has room.
-                if (frame.is_none() || body.is_end_stream())
-                    && let Some(Carried { running, permit, lent }) = carried.take()
-                {
-                    lent.give_back();
-                    drop((running, permit));
-                }
-                Poll::Ready(frame)
-            }
+        let (body, carried) = match self.get_mut() {
+            Self::Text(text) => return Poll::Ready(text.take().map(|text| Ok(Frame::data(text)))),
+            Self::Streaming(body, carried) => (body, carried),
+        };
+        let mut frame = Pin::new(&mut *body).poll_frame(cx);
+        if frame.is_pending()
+            && let Some(Carried { lent: Lent::One(one, _), .. }) = carried
+        {
+            one.poll(cx);
+            frame = Pin::new(&mut *body).poll_frame(cx);
         }
+        let frame = ready!(frame);
+        if (frame.is_none() || body.is_end_stream())
+            && let Some(carried) = carried.take()
+        {
+            carried.end();
+        }
+        Poll::Ready(frame)
     }
 
     fn is_end_stream(&self) -> bool {

@@ -1,15 +1,21 @@
 //! The services that are known, and what is known of them.
 
 use crate::host::{self, Named};
+use crate::ports::Behind;
 use crate::target::{Route, ServiceKey, Target};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use tokio::sync::watch;
 
 /// The services that requests are held for and handed to. Cheap to clone; all clones are one.
 #[derive(Clone, Debug, Default)]
 pub struct Directory {
     known: Arc<RwLock<Known>>,
+    doors: Arc<watch::Sender<Doors>>,
 }
+
+/// Ports of the resolver, and what stands behind each.
+pub(crate) type Doors = BTreeMap<u16, Behind>;
 
 #[derive(Debug, Default)]
 struct Known {
@@ -35,8 +41,36 @@ impl Directory {
         target.set(route);
     }
 
+    /// Says how many pods of a service exist, ready or not: with that a cold start is measured in
+    /// its parts.
+    pub fn scheduled(&self, key: &ServiceKey, pods: usize) {
+        if let Some(target) = self.get(key) {
+            target.scheduled(pods);
+        }
+    }
+
+    /// Gives ports of a service ports of their own at the resolver, by the number of the former.
+    /// What comes in there needs no `Host`, nor be HTTP at all. Ports that are not named any more
+    /// are closed; connections that came in by them stay.
+    pub fn listen(&self, key: &ServiceKey, ports: &BTreeMap<u16, u16>) {
+        self.doors.send_if_modified(|doors| {
+            let before = doors.clone();
+            doors.retain(|_, behind| behind.service != *key);
+            for (&port, &own) in ports {
+                // Whoever has it keeps it: two services behind one port would be a lottery.
+                doors.entry(own).or_insert_with(|| Behind { service: key.clone(), port });
+            }
+            before != *doors
+        });
+    }
+
+    pub(crate) fn doors(&self) -> watch::Receiver<Doors> {
+        self.doors.subscribe()
+    }
+
     /// Forgets a service. Requests that wait for it are refused.
     pub fn remove(&self, key: &ServiceKey) {
+        self.listen(key, &BTreeMap::new());
         let gone = {
             let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
             let gone = known.services.get_mut(&key.name).and_then(|named| named.remove(&key.namespace));

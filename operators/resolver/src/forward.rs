@@ -1,19 +1,24 @@
 //! The way of one request: whose it is, a pod for it, there and back.
 
-use crate::body::{Answer, Carried, Outgoing, Running};
+use crate::body::{Answer, Carried, Lent, Running};
 use crate::directory::Directory;
 use crate::headers;
 use crate::line::Client;
 use crate::metrics::Metrics;
 use crate::options::Options;
-use crate::pool::{Connection, Pool, Used};
+use crate::outgoing::Outgoing;
+use crate::pool::Pool;
+use crate::ports::Door;
+use crate::send::{Sent, Upgrade};
 use crate::target::{Limits, Mode, Permit, Refused, Target};
+use crate::tunnel;
 use hyper::body::{Body, Incoming};
 use hyper::header::{CONNECTION, HOST, HeaderValue, RETRY_AFTER, UPGRADE};
 use hyper::http::request::Parts;
 use hyper::http::uri::{PathAndQuery, Scheme};
+use hyper::upgrade::OnUpgrade;
 use hyper::{Method, Request, Response, StatusCode, Uri, Version};
-use hyper_util::rt::TokioIo;
+use std::borrow::Cow;
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -21,6 +26,9 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+
+/// How often a request may come back to the service that it came from.
+const ROUNDS: usize = 5;
 
 /// What all requests share.
 pub(crate) struct Forwarder {
@@ -34,12 +42,11 @@ pub(crate) struct Forwarder {
     pub(crate) abort: CancellationToken,
 }
 
-/// What came back for a request that was sent, or not.
-enum Sent {
-    Answer(Response<Incoming>, Connection),
-    /// The request as it was: the pod cannot have seen it.
-    Unsent(Request<Outgoing>),
-    Failed(String),
+/// What is remembered of a request while its answer is on its way.
+struct Asked {
+    version: Version,
+    on_upgrade: Option<OnUpgrade>,
+    running: Running,
 }
 
 impl Forwarder {
@@ -51,26 +58,24 @@ impl Forwarder {
     ) -> Response<Answer> {
         let began = Instant::now();
         let method = request.method().clone();
-        let host = self.host(&request);
-        let found = host.as_deref().and_then(|host| self.directory.find(host, &self.options.cluster_domain));
-        let Some((target, port)) = found else {
-            self.metrics.hosts_unknown.fetch_add(1, Ordering::Relaxed);
-            return refuse(
-                StatusCode::NOT_FOUND,
-                &format!("no ElastiService stands for the host {:?}", host.unwrap_or_default()),
-            );
+        let (target, port) = match self.whose(&request, client) {
+            Ok(found) => found,
+            Err(refused) => return refused,
         };
-        self.metrics.hosts_found.fetch_add(1, Ordering::Relaxed);
-        let host = host.unwrap_or_default();
-        let probes = target.probes();
-        let probe = probes.iter().find(|probe| probe.matches(&method, request.uri(), request.headers()));
-        if let Some(probe) = probe {
-            return probe.answer();
+        if let Some(probes) = target.probes() {
+            let fits = probes.iter().find(|probe| probe.matches(&method, request.uri(), request.headers()));
+            if let Some(probe) = fits {
+                return probe.answer();
+            }
         }
         let response = if method == Method::CONNECT {
             refuse(StatusCode::METHOD_NOT_ALLOWED, "CONNECT is not served here")
+        } else if headers::rounds(request.headers(), target.label()) >= ROUNDS {
+            let why =
+                format!("the request came {ROUNDS} times through {}: its pods ask themselves", target.key());
+            refuse(StatusCode::LOOP_DETECTED, &why)
         } else if let Some(port) = target.port(port) {
-            self.carry(request, client, &host, &target, port).await
+            self.carry(request, client, &target, port).await
         } else {
             refuse(StatusCode::NOT_FOUND, &format!("service {} has no such port", target.key()))
         };
@@ -78,14 +83,47 @@ impl Forwarder {
         response
     }
 
+    /// The service that a request is for, and its port.
+    #[allow(clippy::result_large_err)] // an answer, made once
+    fn whose(
+        &self,
+        request: &Request<Incoming>,
+        client: &Client,
+    ) -> Result<(Arc<Target>, Option<u16>), Response<Answer>> {
+        if !is_plain(request) {
+            return Err(refuse(StatusCode::BAD_REQUEST, "a request must name its host once"));
+        }
+        let found = match &client.door {
+            Door::Own(behind) => {
+                self.directory.get(&behind.service).map(|target| (target, Some(behind.port)))
+            }
+            Door::Shared => {
+                let host = self.host(request);
+                host.as_deref().and_then(|host| self.directory.find(host, &self.options.cluster_domain))
+            }
+        };
+        match found {
+            Some(found) => {
+                self.metrics.hosts_found.fetch_add(1, Ordering::Relaxed);
+                Ok(found)
+            }
+            None => {
+                self.metrics.hosts_unknown.fetch_add(1, Ordering::Relaxed);
+                let host = self.host(request).unwrap_or_default();
+                let why = format!("no ElastiService stands for the host {host:?}");
+                Err(refuse(StatusCode::NOT_FOUND, &why))
+            }
+        }
+    }
+
     /// The name that the client used.
-    fn host(&self, request: &Request<Incoming>) -> Option<String> {
+    fn host<'a>(&self, request: &'a Request<Incoming>) -> Option<Cow<'a, str>> {
         let by_header = self.options.host_header.as_ref().and_then(|name| request.headers().get(name));
         let given = by_header.or_else(|| request.headers().get(HOST));
         match request.uri().authority() {
             // A name in the request line is the one that counts.
-            Some(authority) if by_header.is_none() => Some(authority.as_str().to_owned()),
-            _ => given.and_then(|host| host.to_str().ok()).map(str::to_owned),
+            Some(authority) if by_header.is_none() => Some(authority.as_str().into()),
+            _ => given.and_then(|host| host.to_str().ok()).map(Cow::from),
         }
     }
 
@@ -93,29 +131,28 @@ impl Forwarder {
         self: &Arc<Self>,
         mut request: Request<Incoming>,
         client: &Client,
-        host: &str,
         target: &Arc<Target>,
         port: u16,
     ) -> Response<Answer> {
-        let began = Instant::now();
-        let deadline = began + self.options.hold;
+        let deadline = Instant::now() + self.options.hold;
         let running = Running::begin(Arc::clone(target));
-        let upgrade = headers::is_upgrade(request.headers()) && request.version() == Version::HTTP_11;
-        let protocol = request.headers().get(UPGRADE).filter(|_| upgrade).cloned();
-        let on_upgrade = upgrade.then(|| hyper::upgrade::on(&mut request));
-        let client_version = request.version();
+        let version = request.version();
+        let protocol = (version == Version::HTTP_11 && headers::is_upgrade(request.headers()))
+            .then(|| request.headers().get(UPGRADE).cloned())
+            .flatten();
+        let on_upgrade = protocol.is_some().then(|| hyper::upgrade::on(&mut request));
+        let upgrade = if protocol.is_some() { Upgrade::Asked } else { Upgrade::No };
         let (parts, body) = request.into_parts();
-        let mut parts = prepare(parts, client.address.ip(), host);
+        let mut parts = prepare(parts, client.address.ip(), target.header());
         if let Some(protocol) = protocol {
             parts.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
             parts.headers.insert(UPGRADE, protocol);
         }
-        let mut request = Request::from_parts(parts, Outgoing::Streaming(body));
-        let mut held = false;
+        let asked = Asked { version, on_upgrade, running };
+        let mut request = Request::from_parts(parts, Outgoing::new(body));
         loop {
-            held |= target.ready() == 0;
-            let wake = || self.begin_waking(target, began);
-            let unread = client_version < Version::HTTP_2 && !request.body().is_end_stream();
+            let wake = || self.begin_waking(target);
+            let unread = version < Version::HTTP_2 && !request.body().is_end_stream();
             let permit = tokio::select! {
                 biased;
                 permit = target.acquire(port, deadline, &self.limits, wake) => match permit {
@@ -126,22 +163,12 @@ impl Forwarder {
                     return refuse(StatusCode::BAD_REQUEST, "the client left before a pod was ready");
                 }
             };
-            let released = Instant::now();
-            match self.send(request, &permit).await {
-                Sent::Answer(response, connection) => {
-                    if held {
-                        self.metrics.cold("ready", released - began);
-                        self.metrics.cold("first_byte", released.elapsed());
+            match self.send(request, &permit, upgrade).await {
+                Sent::Answer(response, lent) => {
+                    if let Some(rise) = target.answered() {
+                        self.metrics.rose(&rise);
                     }
-                    return self.answer(
-                        response,
-                        connection,
-                        on_upgrade,
-                        client_version,
-                        target,
-                        running,
-                        permit,
-                    );
+                    return self.answer(response, lent, asked, target, permit);
                 }
                 Sent::Unsent(again) => {
                     request = again;
@@ -158,53 +185,24 @@ impl Forwarder {
         }
     }
 
-    /// Sends a request to the pod of a permit.
-    async fn send(&self, request: Request<Outgoing>, permit: &Permit) -> Sent {
-        let address = permit.address;
-        let two = request.version() == Version::HTTP_2;
-        let connection = if two { self.pool.two(address).await } else { self.pool.one(address).await };
-        let connection = match connection {
-            Ok(connection) => connection,
-            Err(error) => {
-                tracing::debug!(%address, %error, "a pod cannot be reached");
-                return Sent::Unsent(request);
-            }
-        };
-        permit.reached();
-        let spare = spare(&request, &connection);
-        let sent = exchange(connection, request, address).await;
-        let again = match (sent, spare) {
-            // The pod closed an idle connection at the wrong moment.
-            (Sent::Unsent(request), _) => request,
-            (Sent::Failed(_), Some(spare)) => spare,
-            (other, _) => return other,
-        };
-        let connection = if two { self.pool.two(address).await } else { self.pool.fresh(address).await };
-        match connection {
-            Ok(connection) => exchange(connection, again, address).await,
-            Err(_) => Sent::Unsent(again),
-        }
-    }
-
     /// Turns the answer of a pod into ours.
-    #[allow(clippy::too_many_arguments)] // one answer is about all of these, and nothing else is
     fn answer(
         &self,
         mut response: Response<Incoming>,
-        connection: Connection,
-        on_upgrade: Option<hyper::upgrade::OnUpgrade>,
-        client: Version,
+        lent: Lent,
+        asked: Asked,
         target: &Arc<Target>,
-        running: Running,
         permit: Permit,
     ) -> Response<Answer> {
-        let switching = response.status() == StatusCode::SWITCHING_PROTOCOLS;
-        if let Some(on_upgrade) = on_upgrade.filter(|_| switching) {
+        let Asked { version, on_upgrade, running } = asked;
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            let Some(on_upgrade) = on_upgrade else {
+                return refuse(StatusCode::BAD_GATEWAY, "the pod changed the protocol unasked");
+            };
             let pod = hyper::upgrade::on(&mut response);
             let protocol = response.headers().get(UPGRADE).cloned();
-            let tunnel =
-                self.abort.clone().run_until_cancelled_owned(tunnel(on_upgrade, pod, (running, permit)));
-            self.tasks.spawn(tunnel);
+            let tunnel = tunnel::upgraded(on_upgrade, pod, running, permit);
+            self.tasks.spawn(self.abort.clone().run_until_cancelled_owned(tunnel));
             headers::strip(response.headers_mut());
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
             if let Some(protocol) = protocol {
@@ -212,45 +210,27 @@ impl Forwarder {
             }
             return response.map(|_| Answer::Text(None));
         }
-        if switching {
-            return refuse(StatusCode::BAD_GATEWAY, "the pod changed the protocol unasked");
-        }
         headers::strip(response.headers_mut());
-        if target.mode() == Mode::Serve && client < Version::HTTP_2 {
+        if target.mode() == Mode::Serve && version < Version::HTTP_2 {
             // Pods serve directly by now; a new connection will find them.
             response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
         }
-        let lent = match connection {
-            Connection::One(sender, _) => self.pool.lent(permit.address, Some(sender)),
-            Connection::Two(_) => self.pool.lent(permit.address, None),
-        };
-        *response.version_mut() = client;
-        response.map(|body| {
-            let carried = Carried { running, permit, lent };
-            if body.is_end_stream() {
-                carried.lent.give_back();
-                return Answer::Text(None);
-            }
-            Answer::Streaming(body, Some(carried))
-        })
+        *response.version_mut() = version;
+        response.map(|body| Answer::streaming(body, Carried { running, permit, lent }))
     }
 
     /// Asks for pods until one comes or nobody waits any more.
-    fn begin_waking(self: &Arc<Self>, target: &Arc<Target>, since: Instant) {
+    pub(crate) fn begin_waking(self: &Arc<Self>, target: &Arc<Target>) {
         const FIRST: Duration = Duration::from_millis(100);
         const LONGEST: Duration = Duration::from_secs(5);
         let (this, target) = (Arc::clone(self), Arc::clone(target));
         let asking = async move {
             let mut pause = FIRST;
-            let mut told = false;
             while target.still_waking() {
                 let delay = match this.options.wake.wake(target.key()).await {
                     Ok(()) => {
                         this.metrics.woken.fetch_add(1, Ordering::Relaxed);
-                        if !told {
-                            this.metrics.cold("notify", since.elapsed());
-                        }
-                        told = true;
+                        target.notified();
                         this.options.wake_again
                     }
                     Err(error) => {
@@ -301,11 +281,24 @@ pub(crate) fn refuse(status: StatusCode, why: &str) -> Response<Answer> {
     response
 }
 
+/// Whether a request names its host once. Of two names a pod might believe the other one.
+fn is_plain(request: &Request<Incoming>) -> bool {
+    let mut hosts = request.headers().get_all(HOST).iter();
+    let (first, second) = (hosts.next(), hosts.next());
+    let agrees =
+        |authority: &str| first.is_none_or(|host| host.as_bytes().eq_ignore_ascii_case(authority.as_bytes()));
+    // The request line of HTTP/1.1 overrides the header, and the pod is told only of it.
+    let authority = request.uri().authority().filter(|_| request.version() == Version::HTTP_2);
+    second.is_none() && authority.is_none_or(|authority| agrees(authority.as_str()))
+}
+
 /// The head of the request as the pod gets it, in the protocol that the client chose.
-fn prepare(mut parts: Parts, client: IpAddr, host: &str) -> Parts {
+fn prepare(mut parts: Parts, client: IpAddr, service: &HeaderValue) -> Parts {
     headers::strip(&mut parts.headers);
-    headers::forward(&mut parts.headers, client, host);
     let path = parts.uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
+    let named = parts.uri.authority().and_then(|authority| HeaderValue::from_str(authority.as_str()).ok());
+    let host = named.clone().or_else(|| parts.headers.get(HOST).cloned());
+    headers::forward(&mut parts.headers, client, host, service);
     if parts.version == Version::HTTP_2 {
         // The other side of HTTP/2 wants to hear the name again.
         let mut uri = parts.uri.clone().into_parts();
@@ -315,71 +308,11 @@ fn prepare(mut parts: Parts, client: IpAddr, host: &str) -> Parts {
             parts.uri = uri;
         }
     } else {
-        if let Some(authority) = parts.uri.authority()
-            && let Ok(value) = HeaderValue::from_str(authority.as_str())
-        {
-            parts.headers.insert(HOST, value);
+        if let Some(named) = named {
+            parts.headers.insert(HOST, named);
         }
         parts.uri = Uri::from(path);
         parts.version = Version::HTTP_11;
     }
     parts
-}
-
-/// A copy of a request that may be sent again although the pod may have seen it: on a connection
-/// that was used before, without a body, and with a method that says that twice is like once.
-fn spare(request: &Request<Outgoing>, connection: &Connection) -> Option<Request<Outgoing>> {
-    let used = matches!(connection, Connection::One(_, Used::Before));
-    let bodiless = request.body().is_end_stream();
-    if !used || !bodiless || !request.method().is_idempotent() {
-        return None;
-    }
-    let mut copy = Request::new(Outgoing::Empty);
-    *copy.method_mut() = request.method().clone();
-    *copy.uri_mut() = request.uri().clone();
-    *copy.version_mut() = request.version();
-    *copy.headers_mut() = request.headers().clone();
-    Some(copy)
-}
-
-async fn exchange(connection: Connection, request: Request<Outgoing>, address: std::net::SocketAddr) -> Sent {
-    let failed = |error: &hyper::Error| Sent::Failed(format!("the pod at {address} did not answer: {error}"));
-    match connection {
-        Connection::One(mut sender, used) => match sender.try_send_request(request).await {
-            Ok(response) => Sent::Answer(response, Connection::One(sender, used)),
-            Err(mut error) => match error.take_message() {
-                Some(request) => Sent::Unsent(request),
-                None => failed(error.error()),
-            },
-        },
-        Connection::Two(mut sender) => {
-            if sender.ready().await.is_err() {
-                return Sent::Unsent(request);
-            }
-            match sender.try_send_request(request).await {
-                Ok(response) => Sent::Answer(response, Connection::Two(sender)),
-                Err(mut error) => match error.take_message() {
-                    Some(request) => Sent::Unsent(request),
-                    None => failed(error.error()),
-                },
-            }
-        }
-    }
-}
-
-/// Copies bytes both ways between a client and a pod that have left HTTP.
-async fn tunnel(client: hyper::upgrade::OnUpgrade, pod: hyper::upgrade::OnUpgrade, held: (Running, Permit)) {
-    let (running, permit) = held;
-    // A tunnel lives long and says nothing of load: the pod has room for another request.
-    drop(permit);
-    match tokio::try_join!(client, pod) {
-        Ok((client, pod)) => {
-            let (mut client, mut pod) = (TokioIo::new(client), TokioIo::new(pod));
-            if let Err(error) = tokio::io::copy_bidirectional(&mut client, &mut pod).await {
-                tracing::debug!(%error, "a tunnel ended");
-            }
-        }
-        Err(error) => tracing::debug!(%error, "an upgrade did not come about"),
-    }
-    drop(running);
 }

@@ -1,13 +1,17 @@
 //! Which headers travel on, and which belong to one connection only.
 
 use hyper::header::{
-    CONNECTION, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING, UPGRADE,
+    CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING,
+    UPGRADE,
 };
 use std::net::IpAddr;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
+/// The services for which a request came through a resolver. Not `Via`, for which some servers
+/// stop compressing.
+const VIA: HeaderName = HeaderName::from_static("x-elasti-via");
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
 
@@ -23,17 +27,19 @@ pub(crate) fn is_upgrade(headers: &HeaderMap) -> bool {
 
 /// Takes away what is about the connection it came on, and what `Connection` says is.
 pub(crate) fn strip(headers: &mut HeaderMap) {
-    let named: Vec<HeaderName> = headers
-        .get_all(CONNECTION)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(','))
-        .filter_map(|token| token.trim().parse().ok())
-        // Whose a request is and how long it is must not be taken away by its sender.
-        .filter(|name| *name != HOST && *name != hyper::header::CONTENT_LENGTH)
-        .collect();
-    for name in named {
-        headers.remove(name);
+    if headers.contains_key(CONNECTION) {
+        let named: Vec<HeaderName> = headers
+            .get_all(CONNECTION)
+            .iter()
+            .filter_map(|value| value.to_str().ok())
+            .flat_map(|value| value.split(','))
+            .filter_map(|token| token.trim().parse().ok())
+            // Whose a request is, how long it is and where it has been must not be taken away.
+            .filter(|name| *name != HOST && *name != CONTENT_LENGTH && *name != VIA)
+            .collect();
+        for name in named {
+            headers.remove(name);
+        }
     }
     for name in [CONNECTION, KEEP_ALIVE, PROXY_CONNECTION, TRANSFER_ENCODING, UPGRADE] {
         headers.remove(name);
@@ -45,8 +51,21 @@ pub(crate) fn strip(headers: &mut HeaderMap) {
     }
 }
 
+/// How often a request has come through a resolver for this service already. A pod that passes
+/// on what it gets may well ask its own service again, but not for ever.
+pub(crate) fn rounds(headers: &HeaderMap, service: &str) -> usize {
+    let names = headers.get_all(VIA).iter().filter_map(|value| value.to_str().ok());
+    names.flat_map(|value| value.split(',')).filter(|name| name.trim() == service).count()
+}
+
 /// Prepares the headers of a request for the pod.
-pub(crate) fn forward(headers: &mut HeaderMap, client: IpAddr, host: &str) {
+pub(crate) fn forward(
+    headers: &mut HeaderMap,
+    client: IpAddr,
+    host: Option<HeaderValue>,
+    service: &HeaderValue,
+) {
+    headers.append(VIA, service.clone());
     // The first read of the body sends the "100 Continue" that this asks for.
     headers.remove(EXPECT);
     let address = client.to_canonical().to_string();
@@ -58,7 +77,7 @@ pub(crate) fn forward(headers: &mut HeaderMap, client: IpAddr, host: &str) {
         headers.insert(FORWARDED_FOR, chain);
     }
     if !headers.contains_key(FORWARDED_HOST)
-        && let Ok(host) = HeaderValue::from_str(host)
+        && let Some(host) = host
     {
         headers.insert(FORWARDED_HOST, host);
     }
@@ -95,7 +114,10 @@ mod tests {
     #[test]
     fn the_client_is_added_to_those_before_it() {
         let mut given = headers(&[("x-forwarded-for", "10.0.0.1"), ("expect", "100-continue")]);
-        forward(&mut given, "10.0.0.2".parse().expect("an address"), "web.shop");
+        let service = HeaderValue::from_static("shop/web");
+        let host = Some(HeaderValue::from_static("web.shop"));
+        forward(&mut given, "10.0.0.2".parse().expect("an address"), host, &service);
+        assert_eq!((rounds(&given, "shop/web"), rounds(&given, "shop/other")), (1, 0));
         assert_eq!(given["x-forwarded-for"], "10.0.0.1, 10.0.0.2");
         assert_eq!(given["x-forwarded-host"], "web.shop");
         assert!(!given.contains_key("expect"));

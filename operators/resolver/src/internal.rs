@@ -66,6 +66,7 @@ impl Internal {
                 let activity = target.stats.activity();
                 let value = json!({
                     "held": activity.held,
+                    "ready": target.ready(),
                     "running": activity.running,
                     "requests": activity.total,
                     "idleSeconds": activity.idle.map(|idle| idle.as_secs_f64()),

@@ -11,10 +11,12 @@
 //! behind the HTTP/2 window) until a pod takes it, so that memory does not depend on what clients
 //! send. Bodies are streamed both ways, frame by frame; nothing here looks into them.
 //!
-//! The parts, in the order in which a request meets them: [`serve()`] accepts and drains, `host`
-//! says whose a request is, [`Directory`] knows the services, [`Target`] queues and paces,
-//! [`Probe`]s are answered without a pod, [`Wake`] asks the operator for pods, `pool` keeps connections to pods, `forward` carries one
-//! request over, and `internal` answers questions about all of it.
+//! The parts, in the order in which a request meets them: [`serve()`] accepts and drains, on one
+//! port for all or on `ports` of their own; `sniff` tells HTTP from other protocols, which `tunnel`
+//! carries; `host` says whose a request is, [`Directory`] knows the services, [`Target`] queues and
+//! paces, [`Probe`]s are answered without a pod, [`Wake`] asks the operator for pods, `rise` measures
+//! that, `forward` carries one request over, `send` knows when it may be sent again, `pool` keeps
+//! connections to pods, and `internal` answers questions about all of it.
 //!
 //! Who fills the directory is not decided here: the operator's crate does it from a watch on
 //! EndpointSlices; tests do it by hand.
@@ -28,10 +30,16 @@ mod internal;
 mod line;
 mod metrics;
 mod options;
+mod outgoing;
 mod pool;
+mod ports;
 mod probe;
+mod rise;
+mod send;
 mod serve;
+mod sniff;
 mod target;
+mod tunnel;
 mod wake;
 
 pub use directory::Directory;

@@ -1,5 +1,6 @@
 //! The connection to a client, with a way to see that the client has left.
 
+use crate::ports::Door;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -24,14 +25,16 @@ pub(crate) struct Line {
 #[derive(Clone)]
 pub(crate) struct Client {
     pub(crate) address: SocketAddr,
+    /// By which door it came in.
+    pub(crate) door: Door,
     read: Arc<OwnedReadHalf>,
 }
 
 impl Line {
-    pub(crate) fn new(stream: TcpStream, address: SocketAddr) -> (Self, Client) {
+    pub(crate) fn new(stream: TcpStream, address: SocketAddr, door: Door) -> (Self, Client) {
         let (read, write) = stream.into_split();
         let read = Arc::new(read);
-        let client = Client { address, read: Arc::clone(&read) };
+        let client = Client { address, door, read: Arc::clone(&read) };
         (Self { read, write }, client)
     }
 }
@@ -57,11 +60,23 @@ impl AsyncRead for Line {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        let stream = self.read.as_ref().as_ref();
         loop {
-            ready!(self.read.as_ref().as_ref().poll_read_ready(cx))?;
-            match self.read.try_read_buf(buffer) {
+            ready!(stream.poll_read_ready(cx))?;
+            let (room, before) = (buffer.remaining(), buffer.filled().len());
+            // A read that did not fill the buffer has emptied the socket. Saying that it would
+            // block makes the next one wait for an event instead of asking the kernel in vain.
+            let read = stream.try_io(Interest::READABLE, || {
+                let read = stream.try_read_buf(buffer)?;
+                if read > 0 && read < room { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(read) }
+            });
+            match read {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if buffer.filled().len() > before {
+                        return Poll::Ready(Ok(()));
+                    }
+                }
                 Ok(_) => return Poll::Ready(Ok(())),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => return Poll::Ready(Err(error)),
             }
         }

@@ -1,6 +1,7 @@
 //! Counting, under the names that KubeElasti's dashboards know, with labels that stay few.
 
 use crate::directory::Directory;
+use crate::rise::Rise;
 use hyper::{Method, StatusCode};
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -88,9 +89,12 @@ impl Stats {
 }
 
 impl Metrics {
-    /// Counts a part of a cold start.
-    pub(crate) fn cold(&self, part: &'static str, took: Duration) {
-        lock(&self.cold).entry(part).or_default().observe(took, &COLD);
+    /// Counts a cold start in its parts.
+    pub(crate) fn rose(&self, rise: &Rise) {
+        let mut cold = lock(&self.cold);
+        for (part, took) in rise.parts() {
+            cold.entry(part).or_default().observe(took, &COLD);
+        }
     }
 
     /// Everything in the text format of Prometheus.

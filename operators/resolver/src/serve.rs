@@ -4,26 +4,39 @@ use crate::body::Answer;
 use crate::directory::Directory;
 use crate::forward::Forwarder;
 use crate::internal::Internal;
-use crate::line::{Client, Line};
+use crate::line::Line;
 use crate::metrics::Metrics;
 use crate::options::Options;
-use crate::pool::{Pool, Tracked};
+use crate::pool::{self, Pool, Tracked};
+use crate::ports::{self, Behind, Door};
+use crate::sniff::{self, Speaks};
 use crate::target::Limits;
 use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
+
+/// The longest head of a request.
+const HEAD: usize = 64 * 1024;
+/// Requests at a time on one connection of HTTP/2.
+const STREAMS: u32 = 128;
+/// How much of a body of HTTP/2 waits here while its request does.
+const WINDOW: u32 = 64 * 1024;
+/// How often a connection of HTTP/2 is asked whether its client is there, and how long it may
+/// take to say so.
+const PING: Duration = Duration::from_secs(20);
 
 /// Serves until `shutdown` is cancelled and everything under way has ended.
 ///
@@ -75,18 +88,34 @@ pub async fn serve(
         tasks: tasks.clone(),
         abort: abort.clone(),
     });
-    let answers = Arc::new(Internal { directory, metrics, shutdown: shutdown.clone() });
+    let answers = Arc::new(Internal { directory: directory.clone(), metrics, shutdown: shutdown.clone() });
     let server = Server { tasks: tasks.clone(), closing: closing.clone(), abort: abort.clone(), head };
-    let forward = move |request, client: Client| {
-        let forwarder = Arc::clone(&forwarder);
-        async move { forwarder.handle(request, &client).await }
+    let address = proxy.local_addr()?.ip();
+    let accepting = async {
+        let shared = server.clone().accept(&proxy, |stream, client| {
+            server.spawn(server.clone().shared(stream, client, Arc::clone(&forwarder)));
+        });
+        let questions = server.clone().accept(&internal, |stream, client| {
+            server.spawn(server.clone().questions(stream, client, Arc::clone(&answers)));
+        });
+        let owned = ports::keep(&directory, address, |listener, behind| {
+            let (server, forwarder) = (server.clone(), Arc::clone(&forwarder));
+            async move {
+                let accepting = server.clone().accept(&listener, |stream, client| {
+                    let (behind, forwarder) = (Arc::clone(&behind), Arc::clone(&forwarder));
+                    server.spawn(server.clone().owned(stream, client, behind, forwarder));
+                });
+                accepting.await
+            }
+        });
+        tokio::try_join!(shared, questions, owned)
     };
-    let answer = move |request, _: Client| {
-        let answers = Arc::clone(&answers);
-        async move { answers.handle::<Incoming>(&request) }
+    let sweeping = async {
+        loop {
+            tokio::time::sleep(pool::STALE / 2).await;
+            pool.sweep();
+        }
     };
-    let accepting =
-        async { tokio::try_join!(server.accept(&proxy, forward), server.accept(&internal, answer)) };
     let until_closed = async {
         shutdown.cancelled().await;
         tokio::time::sleep(delay).await;
@@ -94,6 +123,7 @@ pub async fn serve(
     let result = tokio::select! {
         result = accepting => result.map(drop),
         () = until_closed => Ok(()),
+        () = sweeping => Ok(()),
     };
     drop((proxy, internal));
     closing.cancel();
@@ -106,6 +136,8 @@ pub async fn serve(
     result
 }
 
+/// What all connections share.
+#[derive(Clone)]
 struct Server {
     tasks: TaskTracker,
     closing: CancellationToken,
@@ -114,14 +146,14 @@ struct Server {
 }
 
 impl Server {
-    async fn accept<F, T>(&self, listener: &TcpListener, handle: F) -> io::Result<()>
-    where
-        F: Fn(Request<Incoming>, Client) -> T + Clone + Send + 'static,
-        T: Future<Output = Response<Answer>> + Send + 'static,
-    {
+    async fn accept(self, listener: &TcpListener, take: impl Fn(TcpStream, SocketAddr)) -> io::Result<()> {
         loop {
             match listener.accept().await {
-                Ok((stream, client)) => self.connection(stream, client, handle.clone()),
+                Ok((stream, client)) => {
+                    // Small answers must not wait for a full packet.
+                    let _ = stream.set_nodelay(true);
+                    take(stream, client);
+                }
                 Err(error) if is_fatal(&error) => return Err(error),
                 Err(error) => {
                     // Out of descriptors, or the client left: a moment helps in both cases.
@@ -132,40 +164,149 @@ impl Server {
         }
     }
 
-    fn connection<F, T>(&self, stream: TcpStream, address: SocketAddr, handle: F)
+    fn spawn(&self, connection: impl Future<Output = ()> + Send + 'static) {
+        self.tasks.spawn(connection);
+    }
+
+    /// A connection on the port that all services share, where only HTTP says whose it is.
+    async fn shared(self, stream: TcpStream, address: SocketAddr, forwarder: Arc<Forwarder>) {
+        let speaks = self.until_closing(sniff::version(&stream, self.head)).await;
+        self.http(speaks, stream, address, Door::Shared, forwarder).await;
+    }
+
+    /// A connection on the port of one service.
+    async fn owned(
+        self,
+        stream: TcpStream,
+        address: SocketAddr,
+        behind: Arc<Behind>,
+        forwarder: Arc<Forwarder>,
+    ) {
+        let speaks = self.until_closing(sniff::protocol(&stream)).await;
+        if speaks != Speaks::Other {
+            return self.http(speaks, stream, address, Door::Own(behind), forwarder).await;
+        }
+        let Some(target) = forwarder.directory.get(&behind.service) else { return };
+        let port = behind.port;
+        let (line, client) = Line::new(stream, address, Door::Own(behind));
+        let tunnel = forwarder.tunnel(line, client, target, port);
+        let _ = self.abort.run_until_cancelled(tunnel).await;
+    }
+
+    async fn http(
+        self,
+        speaks: Speaks,
+        stream: TcpStream,
+        address: SocketAddr,
+        door: Door,
+        forwarder: Arc<Forwarder>,
+    ) {
+        let (line, client) = Line::new(stream, address, door);
+        let handle = move |request| {
+            let (forwarder, client) = (Arc::clone(&forwarder), client.clone());
+            async move { forwarder.handle(request, &client).await }
+        };
+        match speaks {
+            Speaks::One => self.one(line, handle).await,
+            Speaks::Two => self.two(line, handle).await,
+            Speaks::Other | Speaks::Nothing => {}
+        }
+    }
+
+    /// A connection on the internal port.
+    async fn questions(self, stream: TcpStream, address: SocketAddr, answers: Arc<Internal>) {
+        let speaks = self.until_closing(sniff::version(&stream, self.head)).await;
+        let (line, _) = Line::new(stream, address, Door::Shared);
+        let handle = move |request: Request<Incoming>| std::future::ready(answers.handle(&request));
+        match speaks {
+            Speaks::One => self.one(line, handle).await,
+            Speaks::Two => self.two(line, handle).await,
+            Speaks::Other | Speaks::Nothing => {}
+        }
+    }
+
+    /// What a connection speaks; nothing, once nobody waits for its first words any more.
+    async fn until_closing(&self, sniffing: impl Future<Output = Speaks>) -> Speaks {
+        self.closing.run_until_cancelled(sniffing).await.unwrap_or(Speaks::Nothing)
+    }
+
+    /// Serves HTTP/1.1.
+    async fn one<F, T>(self, line: Line, handle: F)
     where
-        F: Fn(Request<Incoming>, Client) -> T + Clone + Send + 'static,
+        F: Fn(Request<Incoming>) -> T + Send + 'static,
         T: Future<Output = Response<Answer>> + Send + 'static,
     {
-        let (closing, abort, head) = (self.closing.clone(), self.abort.clone(), self.head);
-        let tasks = self.tasks.clone();
-        self.tasks.spawn(async move {
-            // Small answers must not wait for a full packet.
-            let _ = stream.set_nodelay(true);
-            let (line, client) = Line::new(stream, address);
-            let mut builder = auto::Builder::new(Tracked(tasks));
-            builder.http1().timer(TokioTimer::new()).header_read_timeout(head).max_buf_size(64 * 1024);
-            builder.http2().timer(TokioTimer::new()).adaptive_window(true).enable_connect_protocol();
-            let service = service_fn(move |request| {
-                let answer = handle(request, client.clone());
-                async move { Ok::<_, Infallible>(answer.await) }
-            });
-            let connection = builder.serve_connection_with_upgrades(TokioIo::new(line), service);
-            tokio::pin!(connection);
-            let result = tokio::select! {
-                result = connection.as_mut() => result,
-                () = closing.cancelled() => {
-                    connection.as_mut().graceful_shutdown();
-                    tokio::select! {
-                        result = connection.as_mut() => result,
-                        () = abort.cancelled() => return,
-                    }
-                }
-            };
-            if let Err(error) = result {
-                tracing::debug!(client = %address, %error, "a connection ended");
-            }
+        let mut builder = http1::Builder::new();
+        builder.timer(TokioTimer::new()).header_read_timeout(self.head).max_buf_size(HEAD);
+        let service = service_fn(move |request| {
+            let answer = handle(request);
+            async move { Ok::<_, Infallible>(answer.await) }
         });
+        let mut connection = pin!(builder.serve_connection(TokioIo::new(line), service).with_upgrades());
+        let result = tokio::select! {
+            biased;
+            result = connection.as_mut() => result,
+            () = self.closing.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                match self.abort.run_until_cancelled(connection).await {
+                    Some(result) => result,
+                    None => return,
+                }
+            }
+        };
+        if let Err(error) = result {
+            tracing::debug!(%error, "a connection ended");
+        }
+    }
+
+    /// Serves HTTP/2.
+    async fn two<F, T>(self, line: Line, handle: F)
+    where
+        F: Fn(Request<Incoming>) -> T + Send + 'static,
+        T: Future<Output = Response<Answer>> + Send + 'static,
+    {
+        let mut builder = http2::Builder::new(Tracked(self.tasks.clone()));
+        // No stream can use up the window of the connection: a held request with a body holds up
+        // nobody else's.
+        builder
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(STREAMS)
+            .initial_stream_window_size(WINDOW)
+            .initial_connection_window_size(WINDOW * STREAMS)
+            .max_send_buf_size(WINDOW as usize)
+            .max_header_list_size(HEAD as u32)
+            // A client that vanished without a word gives its places up.
+            .keep_alive_interval(PING)
+            .keep_alive_timeout(PING);
+        let spoken = Arc::new(AtomicBool::new(false));
+        let speaks = Arc::clone(&spoken);
+        let service = service_fn(move |request| {
+            speaks.store(true, Ordering::Relaxed);
+            let answer = handle(request);
+            async move { Ok::<_, Infallible>(answer.await) }
+        });
+        let mut connection = pin!(builder.serve_connection(TokioIo::new(line), service));
+        let silent = async {
+            tokio::time::sleep(self.head).await;
+            if spoken.load(Ordering::Relaxed) {
+                std::future::pending::<()>().await;
+            }
+        };
+        let result = tokio::select! {
+            biased;
+            result = connection.as_mut() => result,
+            () = silent => return,
+            () = self.closing.cancelled() => {
+                connection.as_mut().graceful_shutdown();
+                match self.abort.run_until_cancelled(connection).await {
+                    Some(result) => result,
+                    None => return,
+                }
+            }
+        };
+        if let Err(error) = result {
+            tracing::debug!(%error, "a connection ended");
+        }
     }
 }
 

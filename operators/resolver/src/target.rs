@@ -2,10 +2,12 @@
 
 use crate::metrics::Stats;
 use crate::probe::Probe;
+use crate::rise::Rise;
+use hyper::header::HeaderValue;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{Notify, oneshot};
@@ -78,8 +80,12 @@ pub struct Backend {
 /// One service: the requests that wait for it, and the pods that take them.
 pub struct Target {
     key: ServiceKey,
+    /// The key as it is written into requests.
+    header: HeaderValue,
     state: Mutex<State>,
     changed: Notify,
+    /// Whether a cold start is under way: looked at by every answer, hardly ever true.
+    rising: AtomicBool,
     pub(crate) stats: Stats,
 }
 
@@ -93,6 +99,7 @@ struct State {
     waiting: BTreeMap<u64, Waiter>,
     tickets: u64,
     waking: bool,
+    rise: Option<Rise>,
     closed: bool,
     per_backend: usize,
 }
@@ -144,12 +151,29 @@ pub(crate) struct Limits {
 
 impl Target {
     pub(crate) fn new(key: ServiceKey) -> Self {
-        Self { key, state: Mutex::default(), changed: Notify::new(), stats: Stats::default() }
+        let header = HeaderValue::from_str(&key.to_string());
+        Self {
+            header: header.unwrap_or_else(|_| HeaderValue::from_static("unknown")),
+            key,
+            state: Mutex::default(),
+            changed: Notify::new(),
+            rising: AtomicBool::new(false),
+            stats: Stats::default(),
+        }
     }
 
     /// Which service it is.
     pub fn key(&self) -> &ServiceKey {
         &self.key
+    }
+
+    /// The key as it is written into requests.
+    pub(crate) fn header(&self) -> &HeaderValue {
+        &self.header
+    }
+
+    pub(crate) fn label(&self) -> &str {
+        self.header.to_str().unwrap_or_default()
     }
 
     /// How many requests wait.
@@ -166,8 +190,10 @@ impl Target {
         self.lock().mode
     }
 
-    pub(crate) fn probes(&self) -> Arc<[Probe]> {
-        Arc::clone(&self.lock().probes)
+    /// The requests that are answered without a pod, where there are any.
+    pub(crate) fn probes(&self) -> Option<Arc<[Probe]>> {
+        let state = self.lock();
+        (!state.probes.is_empty()).then(|| Arc::clone(&state.probes))
     }
 
     /// The port of the Service that a request means: the one it names; else that of plain HTTP, or
@@ -202,6 +228,10 @@ impl Target {
             }
             state.mode = route.mode;
             state.probes = route.probes;
+            let awake = !state.slots.is_empty();
+            if let Some(rise) = state.rise.as_mut().filter(|_| awake) {
+                rise.ready();
+            }
         }
         self.changed.notify_waiters();
         self.dispatch();
@@ -248,6 +278,10 @@ impl Target {
             state.waiting.insert(ticket.number, Waiter { port, handover: sender });
             let begins_waking = state.slots.is_empty() && !state.waking;
             state.waking |= begins_waking;
+            if begins_waking {
+                state.rise = Some(Rise::begin());
+                self.rising.store(true, Ordering::Relaxed);
+            }
             (ticket, handover, begins_waking)
         };
         self.stats.held(1);
@@ -271,6 +305,33 @@ impl Target {
         permit
     }
 
+    /// A wake-up call was acknowledged.
+    pub(crate) fn notified(&self) {
+        if let Some(rise) = &mut self.lock().rise {
+            rise.notified();
+        }
+    }
+
+    /// This many pods exist, ready or not.
+    pub(crate) fn scheduled(&self, pods: usize) {
+        if pods > 0
+            && let Some(rise) = &mut self.lock().rise
+        {
+            rise.scheduled();
+        }
+    }
+
+    /// A pod has answered; the cold start that this ends, if it does.
+    pub(crate) fn answered(&self) -> Option<Rise> {
+        if !self.rising.load(Ordering::Relaxed) {
+            return None;
+        }
+        let mut state = self.lock();
+        let rise = state.rise.take_if(|rise| rise.is_ready());
+        self.rising.store(state.rise.is_some(), Ordering::Relaxed);
+        rise
+    }
+
     /// Waits until waking makes sense to think about again; false once nobody asks any more.
     pub(crate) async fn keep_waking(&self, delay: Duration) -> bool {
         let changed = self.changed.notified();
@@ -288,6 +349,10 @@ impl Target {
     pub(crate) fn still_waking(&self) -> bool {
         let mut state = self.lock();
         state.waking = !state.closed && state.slots.is_empty() && !state.waiting.is_empty();
+        if !state.waking && state.slots.is_empty() {
+            // Everyone left before a pod came: there will be no answer to measure.
+            state.rise = None;
+        }
         state.waking
     }
 

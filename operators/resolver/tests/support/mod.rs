@@ -1,5 +1,7 @@
 //! A resolver, pods and clients on the loopback interface.
 
+#![allow(dead_code, reason = "each test uses some of it")]
+
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::service::service_fn;
@@ -21,7 +23,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 /// How long a test waits for anything.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(20);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// The name under which the one service is asked for.
 pub(crate) const HOST: &str = "web.shop.svc.cluster.local";
 
@@ -91,6 +93,18 @@ impl Resolver {
             probes: Arc::clone(&self.probes),
         };
         self.directory.set(&ServiceKey::new("shop", "web"), route);
+    }
+
+    /// Gives the service a port of its own, and says which.
+    pub(crate) async fn own_port(&self) -> u16 {
+        let port = xtask::parts::free_port().expect("a port");
+        self.directory.listen(&ServiceKey::new("shop", "web"), &BTreeMap::from([(80, port)]));
+        let deadline = tokio::time::Instant::now() + PATIENCE;
+        while TcpStream::connect(("127.0.0.1", port)).await.is_err() {
+            assert!(tokio::time::Instant::now() < deadline, "port {port} did not open");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        port
     }
 
     /// How many requests wait.
