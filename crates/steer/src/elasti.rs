@@ -142,8 +142,8 @@ async fn published(client: &Client, host: &str, port: u16) -> Option<String> {
 /// Adds the operator to the manager of `steer up`, with a resolver from the first ElastiService on.
 pub(crate) fn add_to(manager: Manager, client: &Client, way: &Way) -> Manager {
     let options = ElastiOptions { dial: Some(way.dial(client.clone())), ..ElastiOptions::from_env(variable) };
-    let starter = Controller::new("elasti-resolver-starter", Starter { started: Mutex::new(false) })
-        .shares_its_kind();
+    let starter =
+        Controller::new("elasti-resolver-starter", Starter { started: Mutex::new(false) }).shares_its_kind();
     steersman_elasti::controllers(manager, options).controller(starter)
 }
 
