@@ -30,6 +30,7 @@ mod admit;
 pub mod apply;
 pub mod auth;
 mod bootstrap;
+mod cel;
 mod definitions;
 mod engine;
 mod http;

@@ -6,7 +6,7 @@ pub(crate) mod defaults;
 mod metadata;
 pub(crate) mod names;
 pub(crate) mod prepare;
-mod quantity;
+pub(crate) mod quantity;
 pub(crate) mod strategy;
 mod validate;
 pub(crate) mod webhook;
@@ -37,10 +37,14 @@ pub(crate) fn check(
         errors.extend(metadata::validate_update(object, live));
     }
     match resource.origin {
-        Origin::Custom { .. } => errors.extend(match live {
-            None => schema::validate(object, &resource.schema),
-            Some(live) => schema::validate_update(object, live, &resource.schema),
-        }),
+        Origin::Custom { .. } => {
+            errors.extend(match live {
+                None => schema::validate(object, &resource.schema),
+                Some(live) => schema::validate_update(object, live, &resource.schema),
+            });
+            let broken = schema::rules::check(object, live, &resource.schema, &errors);
+            errors.extend(broken);
+        }
         Origin::BuiltIn => errors.extend(validate::validate(resource, object, live, subresource, options)),
     }
     if errors.is_empty() {

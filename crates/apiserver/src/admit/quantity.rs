@@ -40,9 +40,38 @@ impl Quantity {
         Some(Self { nanos: if negative { -nanos } else { nanos } })
     }
 
+    /// The number, where it is a whole one that fits.
+    pub(crate) fn whole(self) -> Option<i64> {
+        (self.nanos % UNIT == 0).then(|| i64::try_from(self.nanos / UNIT).ok()).flatten()
+    }
+
+    /// About what number it is.
+    pub(crate) fn approximate(self) -> f64 {
+        self.nanos as f64 / UNIT as f64
+    }
+
+    /// The sum, as large as it can be.
+    pub(crate) fn plus(self, other: Self) -> Self {
+        Self { nanos: self.nanos.saturating_add(other.nanos) }
+    }
+
+    /// The difference, as large as it can be.
+    pub(crate) fn minus(self, other: Self) -> Self {
+        Self { nanos: self.nanos.saturating_sub(other.nanos) }
+    }
+
     /// Compares with zero.
     pub(crate) fn sign(self) -> Ordering {
         self.nanos.cmp(&0)
+    }
+}
+
+/// One, in units of 10⁻⁹.
+const UNIT: i128 = 1_000_000_000;
+
+impl From<i64> for Quantity {
+    fn from(number: i64) -> Self {
+        Self { nanos: i128::from(number) * UNIT }
     }
 }
 

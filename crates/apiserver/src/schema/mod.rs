@@ -15,8 +15,17 @@ pub use check::check_types;
 pub use default::{default, drop_nulls};
 pub use error::{FieldError, FieldErrorKind};
 pub use prune::prune;
+pub use rules::Rule;
 pub use structural::{StructuralError, read_root};
 pub use validate::{validate, validate_update};
+
+pub(crate) use error::quote;
+pub(crate) use quantity::RULE as QUANTITY_RULE;
+
+/// Whether text has a format; it has every format that is not known.
+pub(crate) fn has_format(format: &str, text: &str) -> bool {
+    formats::check(format, text).unwrap_or(true)
+}
 
 mod canonical;
 mod check;
@@ -25,6 +34,7 @@ mod error;
 pub(crate) mod formats;
 mod prune;
 mod quantity;
+pub(crate) mod rules;
 mod structural;
 mod validate;
 
@@ -307,4 +317,6 @@ pub struct Constraints {
     pub not: Option<Ref>,
     /// `x-kubernetes-validations`, kept as written.
     pub rules: Vec<Value>,
+    /// The same, ready to be held against objects.
+    pub compiled: Vec<Rule>,
 }

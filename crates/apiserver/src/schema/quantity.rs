@@ -1,7 +1,7 @@
 //! Resource quantities: `500m`, `1Gi`, `1e3`.
 
 /// What Kubernetes says of text that is no quantity.
-pub(super) const RULE: &str =
+pub(crate) const RULE: &str =
     "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
 
 /// How the suffix of a quantity is chosen; a quantity keeps the family in which it was written.

@@ -6,7 +6,7 @@ use regex::Regex;
 use serde_json::{Number, Value};
 use thiserror::Error;
 
-use super::{Constraints, Field, ListKind, Ref, Scalar, Schema, Shape, Struct, Unknown};
+use super::{Constraints, Field, ListKind, Ref, Rule, Scalar, Schema, Shape, Struct, Unknown};
 use crate::types::object_meta;
 
 /// Why a schema cannot be read.
@@ -227,6 +227,7 @@ fn read_constraints(json: &Value, path: &str) -> Result<Constraints, StructuralE
             schema => Some(read(schema, &format!("{path}.not"))?.into()),
         },
         rules: json["x-kubernetes-validations"].as_array().cloned().unwrap_or_default(),
+        compiled: json["x-kubernetes-validations"].as_array().into_iter().flatten().filter_map(Rule::read).collect(),
     })
 }
 

@@ -33,6 +33,11 @@ pub(super) fn validate(json: &Value, path: &str) -> Vec<FieldError> {
     if errors.is_empty() {
         defaults(json, path, &mut errors);
     }
+    if errors.is_empty()
+        && let Ok(schema) = read_root(json)
+    {
+        errors.extend(schema::rules::check_definition(&schema, path));
+    }
     errors.sort_by_key(ToString::to_string);
     errors.dedup();
     errors
@@ -98,7 +103,6 @@ fn node(json: &Value, level: Level, path: &str, errors: &mut Vec<FieldError>) {
         errors.push(FieldError::required(at("properties"), detail));
     }
     check_lists_and_maps(keys, kind, path, errors);
-    check_rules(keys, path, errors);
     check_values(keys, path, errors);
     if level == Level::Root || is("x-kubernetes-embedded-resource") {
         for name in ["kind", "apiVersion"] {
@@ -258,17 +262,6 @@ fn check_lists_and_maps(keys: &Map<String, Value>, kind: &str, path: &str, error
             let path = format!("{path}.items.properties[{key}].default");
             let detail = "this property is in x-kubernetes-list-map-keys, so it must have a default or be a required property";
             errors.push(FieldError::required(path, detail));
-        }
-    }
-}
-
-/// Rules are kept as written; only their form is checked here.
-fn check_rules(keys: &Map<String, Value>, path: &str, errors: &mut Vec<FieldError>) {
-    let rules = keys.get("x-kubernetes-validations").and_then(Value::as_array);
-    for (at, rule) in rules.into_iter().flatten().enumerate() {
-        let path = format!("{path}.x-kubernetes-validations[{at}]");
-        if text(rule.get("rule")).trim().is_empty() {
-            errors.push(FieldError::required(format!("{path}.rule"), "rule is not specified"));
         }
     }
 }

@@ -45,7 +45,7 @@ fn bad_definitions_are_refused_at_the_field_that_is_wrong() {
             *definition.pointer_mut(path).expect("a field") = value;
         })
     };
-    let x = "spec.versions[0].schema.openAPIV3Schema.properties[spec].properties[x]";
+    let x = "spec.validation.openAPIV3Schema.properties[spec].properties[x]";
     for (definition, field) in [
         (at("/metadata/name", json!("wrong.g.example.com")), "metadata.name".to_owned()),
         (definition("nodots", |_| {}), "spec.group".to_owned()),
@@ -62,7 +62,7 @@ fn bad_definitions_are_refused_at_the_field_that_is_wrong() {
                 "/spec/versions/0/schema/openAPIV3Schema",
                 json!({"type": "array", "items": {"type": "string"}}),
             ),
-            "spec.versions[0].schema.openAPIV3Schema.type".to_owned(),
+            "spec.validation.openAPIV3Schema.type".to_owned(),
         ),
         (with_x(json!({"description": "no type"})), format!("{x}.type")),
         (with_x(json!({"type": "object", "$ref": "#/foo"})), format!("{x}.$ref")),

@@ -96,10 +96,19 @@ fn check_versions(spec: &Value, errors: &mut Vec<FieldError>) {
             errors.push(FieldError::invalid(format!("{path}.name"), name, formats::LABEL_RULE));
         }
         let schema = &version["schema"]["openAPIV3Schema"];
+        // What all versions have in common is named as if it stood above them.
+        let same = versions(spec).all(|other| other["schema"] == version["schema"]);
         if schema.is_null() {
             errors.push(FieldError::required(format!("{path}.schema.openAPIV3Schema"), ""));
         } else {
-            errors.extend(structural::validate(schema, &format!("{path}.schema.openAPIV3Schema")));
+            let path = if same {
+                "spec.validation.openAPIV3Schema".to_owned()
+            } else {
+                format!("{path}.schema.openAPIV3Schema")
+            };
+            if !same || at == 0 {
+                errors.extend(structural::validate(schema, &path));
+            }
         }
         check_subresources(&version["subresources"], &format!("{path}.subresources"), errors);
         for (at, column) in version["additionalPrinterColumns"].as_array().into_iter().flatten().enumerate() {
