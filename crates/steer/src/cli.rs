@@ -52,6 +52,10 @@ pub(crate) enum Command {
     Plugin(PluginCommand),
     /// Look at infrastructure (ResourceTypes and Resources) and its history
     Infra(InfraArgs),
+    /// Write everything in a running `steer up` to a file
+    Backup(BackupArgs),
+    /// Make a running `steer up` what a backup shows: what is not in it is deleted
+    Restore(BackupArgs),
     /// Print the admin kubeconfig of `steer up`, or its path
     Kubeconfig(KubeconfigArgs),
     /// Write the CustomResourceDefinitions of the operators
@@ -304,6 +308,14 @@ pub(crate) struct ClientArgs {
     /// Namespace
     #[arg(long, short, value_name = "NAMESPACE")]
     pub(crate) namespace: Option<String>,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct BackupArgs {
+    #[command(flatten)]
+    pub(crate) client: ClientArgs,
+    /// The file
+    pub(crate) file: PathBuf,
 }
 
 #[derive(Args, Debug)]

@@ -115,6 +115,8 @@ async fn serve(command: Command) -> anyhow::Result<()> {
         Command::Plugin(command) => plugin::run(command).await,
         Command::Elasti(command) => elasti::run(command).await,
         Command::Resolver(args) => elasti::resolver(&args).await,
+        Command::Backup(args) => client::backup::backup(&args).await,
+        Command::Restore(args) => client::backup::restore(&args).await,
         Command::Apply(args) => client::apply::apply(&args).await,
         Command::Get(args) => client::get::get(&args).await,
         Command::Describe(args) => client::describe::describe(&args).await,

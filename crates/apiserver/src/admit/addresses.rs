@@ -37,12 +37,18 @@ impl Addresses {
     /// From the Services there are.
     pub(crate) fn load(range: ServiceCidr, services: impl Iterator<Item = Value>) -> Self {
         let addresses = Self { range, used: Mutex::default() };
+        addresses.reload(services);
+        addresses
+    }
+
+    /// The same again, when Services came and went without being asked for here.
+    pub(crate) fn reload(&self, services: impl Iterator<Item = Value>) {
+        let mut used = Used::default();
         for service in services {
-            let mut used = addresses.lock();
             used.addresses.extend(address_of(&service).map(u32::from));
             used.ports.extend(ports_of(&service));
         }
-        addresses
+        *self.lock() = used;
     }
 
     fn lock(&self) -> MutexGuard<'_, Used> {

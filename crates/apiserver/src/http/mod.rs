@@ -6,6 +6,7 @@
 //!   in process ─┘
 //! ```
 
+mod backups;
 mod body;
 mod decode;
 mod documents;
@@ -76,7 +77,7 @@ where
             query: Query::parse(parts.uri.query())?,
             path: parts.uri.path().to_owned(),
             method: parts.method,
-            body: read(&parts.headers, body).await?,
+            body: read(&parts.headers, body, backups::body_limit(user, parts.uri.path())).await?,
             headers: parts.headers,
             closing: closing.clone(),
         };
@@ -91,6 +92,7 @@ async fn dispatch(engine: &Arc<Engine>, user: &User, incoming: Incoming) -> Resu
     let user = impersonated.as_ref().unwrap_or(user);
     match route {
         Route::Resource(target) => objects::answer(engine, user, &incoming, target).await,
+        Route::Backup | Route::Restore => backups::answer(engine, user, incoming, &route).await,
         _ if incoming.method != Method::GET && incoming.method != Method::HEAD => {
             Err(Failure::method_not_allowed())
         }
@@ -103,7 +105,7 @@ async fn dispatch(engine: &Arc<Engine>, user: &User, incoming: Incoming) -> Resu
 }
 
 /// Reads a body, which may not be too large.
-async fn read<B>(headers: &HeaderMap, body: B) -> Result<Bytes, Failure>
+async fn read<B>(headers: &HeaderMap, body: B, limit: usize) -> Result<Bytes, Failure>
 where
     B: http_body::Body<Data = Bytes>,
     B::Error: Into<BoxError>,
@@ -111,8 +113,9 @@ where
     let announced = headers
         .get(http::header::CONTENT_LENGTH)
         .and_then(|value| value.to_str().ok()?.parse::<usize>().ok());
-    if announced.is_some_and(|length| length > DRAIN_LIMIT) {
-        return Err(Failure::too_large(BODY_LIMIT));
+    let drain = DRAIN_LIMIT.max(limit);
+    if announced.is_some_and(|length| length > drain) {
+        return Err(Failure::too_large(limit));
     }
     let mut read = 0;
     let mut body = std::pin::pin!(body);
@@ -124,9 +127,9 @@ where
         })?;
         let Ok(data) = frame.into_data() else { continue };
         read += data.len();
-        if read > BODY_LIMIT {
+        if read > limit {
             // Clients that are still sending would not see the answer.
-            if read > DRAIN_LIMIT {
+            if read > drain {
                 break;
             }
             continue;
@@ -141,8 +144,8 @@ where
             }
         }
     }
-    if read > BODY_LIMIT {
-        return Err(Failure::too_large(BODY_LIMIT));
+    if read > limit {
+        return Err(Failure::too_large(limit));
     }
     Ok(if more.is_empty() { whole.unwrap_or_default() } else { more.freeze() })
 }

@@ -39,6 +39,10 @@ pub(crate) enum Route {
     Resource(Target),
     /// `/.well-known/openid-configuration` and `/openid/v1/jwks`
     OpenId(&'static str),
+    /// `/steersman/v1/backup`
+    Backup,
+    /// `/steersman/v1/restore`
+    Restore,
     /// Nothing we know.
     Unknown,
 }
@@ -88,6 +92,8 @@ impl Route {
             ["openapi", "v3", rest @ ..] => Self::OpenApiV3(rest.join("/")),
             [".well-known", "openid-configuration"] => Self::OpenId("configuration"),
             ["openid", "v1", "jwks"] => Self::OpenId("jwks"),
+            ["steersman", "v1", "backup"] => Self::Backup,
+            ["steersman", "v1", "restore"] => Self::Restore,
             ["api"] => Self::CoreVersions,
             ["apis"] => Self::Groups,
             ["apis", group] => Self::Group((*group).into()),

@@ -12,6 +12,10 @@ use crate::watch::Event;
 /// behind.
 #[derive(Debug)]
 pub(super) struct Batch {
+    /// The store's revision before it.
+    base: Revision,
+    /// Where the writes begin, when revisions jump.
+    jump: Option<Revision>,
     revision: Revision,
     /// What the batch leaves behind at the keys it touches; none where it removes.
     pending: HashMap<Key, Option<Arc<Stored>>>,
@@ -21,7 +25,26 @@ pub(super) struct Batch {
 impl Batch {
     /// An empty batch whose first write follows `revision`.
     pub(super) fn after(revision: Revision) -> Batch {
-        Batch { revision, pending: HashMap::new(), events: Vec::new() }
+        Batch { base: revision, jump: None, revision, pending: HashMap::new(), events: Vec::new() }
+    }
+
+    /// Lets an empty batch begin after a later revision. What was before is forgotten: nobody can go
+    /// on from there.
+    pub(super) fn jump(&mut self, to: Revision) {
+        if self.events.is_empty() && to > self.revision {
+            self.revision = to;
+            self.jump = Some(to);
+        }
+    }
+
+    /// The store's revision before the batch.
+    pub(super) fn base(&self) -> Revision {
+        self.base
+    }
+
+    /// The revision that the batch jumps to, if it does.
+    pub(super) fn jumped(&self) -> Option<Revision> {
+        self.jump
     }
 
     pub(super) fn is_empty(&self) -> bool {

@@ -43,6 +43,17 @@ impl History {
         self.events.push_back(event);
     }
 
+    /// Forgets everything up to a revision.
+    pub(super) fn forget(&mut self, floor: Revision) -> usize {
+        let before = self.events.len();
+        while let Some(event) = self.events.front().filter(|event| event.revision() <= floor) {
+            self.bytes -= cost(event);
+            self.events.pop_front();
+        }
+        self.floor = self.floor.max(floor);
+        before - self.events.len()
+    }
+
     /// Forgets the oldest events until no more than this is kept; says how many it forgot.
     pub(super) fn trim(&mut self, events: usize, bytes: usize) -> usize {
         let before = self.events.len();

@@ -16,6 +16,9 @@ use crate::watch::{Event, Expired};
 /// "any".
 pub(super) const FIRST: Revision = Revision(1);
 
+/// The storage without a name stands for all: up to its floor, none has a history.
+pub(super) const EVERYTHING: &str = "";
+
 /// Everything in memory.
 #[derive(Debug)]
 pub(crate) struct State {
@@ -119,10 +122,11 @@ impl State {
         namespace: Option<&str>,
         cursor: Revision,
     ) -> Result<Option<Arc<Event>>, Revision> {
-        let Some(Collection { history, .. }) = self.collections.get(storage) else { return Ok(None) };
-        if cursor < history.floor() {
-            return Err(history.floor());
+        let floor = self.floor(storage);
+        if cursor < floor {
+            return Err(floor);
         }
+        let Some(Collection { history, .. }) = self.collections.get(storage) else { return Ok(None) };
         let wanted = |event: &&Arc<Event>| namespace.is_none_or(|own| *event.object.key.namespace == *own);
         Ok(history.after(cursor).find(wanted).cloned())
     }
@@ -154,6 +158,9 @@ impl State {
     /// Makes a batch visible and returns the bells to ring.
     pub(super) fn publish(&mut self, batch: Batch) -> Vec<watch::Sender<()>> {
         self.revision = batch.revision();
+        if let Some(floor) = batch.jumped() {
+            self.forget(floor);
+        }
         let mut touched: Vec<Arc<str>> = Vec::new();
         for event in batch.into_events() {
             let key = &event.object.key;
@@ -205,7 +212,20 @@ impl State {
     }
 
     fn floor(&self, storage: &str) -> Revision {
-        self.collections.get(storage).map_or(Revision(0), |collection| collection.history.floor())
+        let of = |storage| {
+            self.collections.get(storage).map_or(Revision(0), |known: &Collection| known.history.floor())
+        };
+        of(storage).max(of(EVERYTHING))
+    }
+
+    /// Forgets the history of every storage up to a revision, also of those that come later.
+    fn forget(&mut self, floor: Revision) {
+        self.collections.entry(Arc::from(EVERYTHING)).or_default();
+        for collection in self.collections.values_mut() {
+            let before = collection.history.bytes();
+            self.forgotten += collection.history.forget(floor);
+            self.history_bytes -= before - collection.history.bytes();
+        }
     }
 
     fn intern(&self, storage: &str) -> Arc<str> {

@@ -6,8 +6,10 @@ use std::thread::JoinHandle;
 use tokio::sync::{mpsc, oneshot};
 
 use super::Shared;
+use super::backup::{Backup, Restored};
 use super::batch::Batch;
 use super::durable::{CommitError, Durable, Fate, Waiting, Wake};
+use super::state::EVERYTHING;
 use super::write::{Prepared, WriteError};
 use crate::object::Stored;
 
@@ -26,6 +28,7 @@ type Answer<T> = oneshot::Sender<Result<T, WriteError>>;
 #[derive(Debug)]
 pub(super) enum Request {
     Write(Box<Prepared>, Answer<Arc<Stored>>),
+    Restore(Box<Backup>, Answer<Restored>),
     Close(Answer<()>),
 }
 
@@ -54,6 +57,10 @@ impl Writer {
 
     pub(super) async fn write(&self, prepared: Prepared) -> Result<Arc<Stored>, WriteError> {
         self.ask(|answer| Request::Write(Box::new(prepared), answer)).await
+    }
+
+    pub(super) async fn restore(&self, backup: Backup) -> Result<Restored, WriteError> {
+        self.ask(|answer| Request::Restore(Box::new(backup), answer)).await
     }
 
     pub(super) async fn close(&self) -> Result<(), WriteError> {
@@ -93,6 +100,12 @@ struct Work {
     unsettled: Option<Batch>,
 }
 
+/// What comes after a batch.
+enum After {
+    Close(Answer<()>),
+    Restore(Box<Backup>, Answer<Restored>),
+}
+
 /// Whether the writer goes on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Going {
@@ -109,12 +122,27 @@ impl Work {
                 Wake::End => break,
                 Wake::Deposed => Going::Deposed,
                 Wake::Reachable => self.settle().map_or_else(|error| going(&error), |()| Going::On),
+                Wake::Request(Request::Restore(backup, answer)) => {
+                    let result = self.restore(&backup);
+                    let going = result.as_ref().map_or_else(going, |_| Going::On);
+                    let _ = answer.send(result);
+                    going
+                }
                 Wake::Request(first) => {
                     let mut writes = Vec::new();
-                    closing = self.collect(first, &mut writes);
-                    let going = if writes.is_empty() { Going::On } else { self.commit(writes) };
-                    if closing.is_some() {
-                        break;
+                    let after = self.collect(first, &mut writes);
+                    let mut going = if writes.is_empty() { Going::On } else { self.commit(writes) };
+                    match after {
+                        Some(After::Close(answer)) => {
+                            closing = Some(answer);
+                            break;
+                        }
+                        Some(After::Restore(backup, answer)) if going == Going::On => {
+                            let result = self.restore(&backup);
+                            going = result.as_ref().map_or_else(self::going, |_| Going::On);
+                            let _ = answer.send(result);
+                        }
+                        Some(After::Restore(..)) | None => {}
                     }
                     let waiting = if self.requests.is_empty() { Waiting::Nobody } else { Waiting::Writers };
                     self.durable.tidy(waiting);
@@ -137,17 +165,18 @@ impl Work {
         }
     }
 
-    /// Takes what waits, up to the size of a batch. A wish to close ends the batch.
+    /// Takes what waits, up to the size of a batch. What is no write ends the batch.
     fn collect(
         &mut self,
         first: Request,
         writes: &mut Vec<(Prepared, Answer<Arc<Stored>>)>,
-    ) -> Option<Answer<()>> {
+    ) -> Option<After> {
         let mut bytes = 0;
         let mut next = Some(first);
         while let Some(request) = next {
             match request {
-                Request::Close(answer) => return Some(answer),
+                Request::Close(answer) => return Some(After::Close(answer)),
+                Request::Restore(backup, answer) => return Some(After::Restore(backup, answer)),
                 Request::Write(prepared, answer) => {
                     bytes += prepared.bytes.len();
                     writes.push((*prepared, answer));
@@ -189,6 +218,28 @@ impl Work {
             Err(CommitError::Unknown(error)) => {
                 self.unsettled = Some(batch);
                 refuse(answers.into_iter().map(|(answer, _)| answer), &error)
+            }
+        }
+    }
+
+    /// Makes the store what a backup shows, in one batch however large.
+    fn restore(&mut self, backup: &Backup) -> Result<Restored, WriteError> {
+        self.settle()?;
+        let (batch, restored) = backup.batch(&self.shared.read())?;
+        if batch.is_empty() {
+            return Ok(restored);
+        }
+        // A jump forgets what was before, in every storage there is and will be.
+        let floors: Vec<_> = batch.jumped().map(|floor| (Arc::from(EVERYTHING), floor)).into_iter().collect();
+        match self.durable.commit(&batch, &floors) {
+            Ok(()) => {
+                self.shared.publish(batch);
+                Ok(restored)
+            }
+            Err(CommitError::Failed(error)) => Err(error),
+            Err(CommitError::Unknown(error)) => {
+                self.unsettled = Some(batch);
+                Err(error)
             }
         }
     }

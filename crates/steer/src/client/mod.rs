@@ -1,6 +1,7 @@
 //! What `kubectl` does, as far as it is needed where kubectl is not installed.
 
 pub(crate) mod apply;
+pub(crate) mod backup;
 mod connect;
 pub(crate) mod delete;
 pub(crate) mod describe;

@@ -1,11 +1,13 @@
 //! A batch as the arrays of one statement.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use tokio_postgres::types::ToSql;
 
 use super::super::batch::Batch;
 use super::super::names::{Names, code, number};
+use super::super::state::EVERYTHING;
 use crate::object::{Change, Revision, Stored};
 use crate::watch::Event;
 
@@ -18,7 +20,8 @@ pub(super) const COMMIT: &str = "
         UPDATE steersman_store.store SET revision = $3 WHERE epoch = $1 AND revision = $2 RETURNING 1
     ), named AS (
         INSERT INTO steersman_store.storages (id, name, floor)
-        SELECT n.id, n.name, 0 FROM fence, unnest($4::bigint[], $5::text[]) AS n (id, name)
+        SELECT n.* FROM fence, unnest($4::bigint[], $5::text[], $22::bigint[]) AS n
+        ON CONFLICT (id) DO UPDATE SET floor = excluded.floor
     ), removed AS (
         DELETE FROM steersman_store.objects USING fence WHERE created = ANY ($6::bigint[]) RETURNING 1
     ), written AS (
@@ -46,7 +49,7 @@ pub(super) struct Rows<'a> {
     /// The revision after it.
     pub(super) after: Revision,
     numbers: [i64; 2],
-    names: (Vec<i64>, Vec<&'a str>),
+    names: (Vec<i64>, Vec<&'a str>, Vec<i64>),
     removed: Vec<i64>,
     written: Written<'a>,
     history: Remembered<'a>,
@@ -87,8 +90,7 @@ impl<'a> Rows<'a> {
     /// The rows of a batch; storages that are new get a number in `names`.
     pub(super) fn of(batch: &'a Batch, names: &mut Names) -> Rows<'a> {
         let events = batch.events();
-        let after = batch.revision();
-        let before = Revision(after.0 - events.len() as u64);
+        let (before, after) = (batch.base(), batch.revision());
         let mut rows = Rows {
             before,
             after,
@@ -98,6 +100,14 @@ impl<'a> Rows<'a> {
             written: Written::default(),
             history: Remembered::default(),
         };
+        if let Some(floor) = batch.jumped() {
+            let everything = Arc::from(EVERYTHING);
+            let id = names.get(EVERYTHING).unwrap_or_else(|| names.add(&everything));
+            names.insert(everything, id, floor);
+            rows.names.0.push(id);
+            rows.names.1.push(EVERYTHING);
+            rows.names.2.push(number(floor));
+        }
         // A statement may touch a row once, so that only what a batch leaves of an object is written.
         let mut left: HashMap<Revision, (&Event, IsNew)> = HashMap::new();
         for event in events {
@@ -106,6 +116,7 @@ impl<'a> Rows<'a> {
                 let id = names.add(&object.key.storage);
                 rows.names.0.push(id);
                 rows.names.1.push(&object.key.storage);
+                rows.names.2.push(0);
                 id
             });
             rows.history.push(storage, event);
@@ -139,7 +150,7 @@ impl<'a> Rows<'a> {
     }
 
     /// The parameters, in the order of the statement.
-    pub(super) fn parameters<'p>(&'p self, epoch: &'p i64) -> [&'p (dyn ToSql + Sync); 21] {
+    pub(super) fn parameters<'p>(&'p self, epoch: &'p i64) -> [&'p (dyn ToSql + Sync); 22] {
         let (written, history) = (&self.written, &self.history);
         [
             epoch,
@@ -163,6 +174,7 @@ impl<'a> Rows<'a> {
             &history.previous_revision,
             &history.previous,
             &history.last,
+            &self.names.2,
         ]
     }
 }

@@ -7,6 +7,7 @@ use super::{Operation, Store, StoreOptions, Write, WriteError};
 use crate::object::{Key, Revision, Stored};
 use crate::watch::{Event, Subscription};
 
+mod backups;
 mod crash;
 mod durability;
 mod home;
