@@ -224,6 +224,8 @@ async fn nothing_is_done_while_nothing_happens() {
     cluster.pass(3600 * SECOND).await;
     assert_eq!(count(&calls, "default/a"), reconciles);
     assert_eq!(cluster.faults().writes(), writes);
+    let age = running.metric("controller_watch_last_event_age_seconds{kind=\"Secret\"}");
+    assert!(age <= 305.0, "an idle watch is heard of when it is renewed: {age}");
     let asked = running.metric("rest_client_requests_total{") - requests;
     assert!(asked <= 2.0 * 14.0, "{asked} requests in an idle hour: two watches, renewed every five minutes");
 }

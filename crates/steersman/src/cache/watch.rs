@@ -283,6 +283,8 @@ impl Watch {
         // A compressed stream holds events back.
         request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
         let body = in_time(request::open(&self.client, request)).await?;
+        // An idle server may have nothing else to say for as long as a watch lasts.
+        self.health.heard();
         if begin == Begin::After {
             self.health.set(None);
         }
