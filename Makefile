@@ -16,7 +16,7 @@ STEER := target/release/steer
 REQUIRED_PARTS := $(if $(shell command -v go 2>/dev/null),all,)
 
 .DEFAULT_GOAL := help
-.PHONY: crash-matrix help build up run install uninstall deploy undeploy docker-build test e2e compat soak bench fmt vet lint parts ci
+.PHONY: crash-matrix help build up run install uninstall deploy undeploy docker-build test e2e compat soak bench torture fmt vet lint parts ci
 
 help: ## List the targets
 	@echo "Usage: make TARGET"
@@ -86,8 +86,11 @@ compat: build ## Run the compatibility suite against `steer up`, where the suite
 soak: ## Ten minutes of injected faults with a thousand objects, with another seed each round
 	SOAK_SECONDS=600 $(CARGO) test --package steersman-test --test soak -- --nocapture
 
+torture: ## Put services to sleep and wake them ten thousand times under load, killing resolvers
+	TORTURE_SECONDS=420 TORTURE_SERVICES=60 $(CARGO) test --release --package steersman-resolver --test torture
+
 bench: ## Print figures, beside those of the real control plane where it can be had
-	$(CARGO) bench --package steersman --package steersman-test --package steersman-steer --bench '*'
+	$(CARGO) bench --package steersman --package steersman-test --package steersman-steer --package steersman-resolver --bench '*'
 
 fmt: ## Format the code
 	$(CARGO) fmt --all

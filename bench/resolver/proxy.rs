@@ -141,7 +141,7 @@ pub(crate) fn run_resolver(pod: &str) -> Outcome<()> {
         }
         std::process::exit(0);
     });
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     runtime.block_on(async move {
         let proxy = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
         let internal = tokio::net::TcpListener::bind("127.0.0.1:0").await?;
