@@ -170,8 +170,8 @@ fn there_is_one_place_where_it_is_decided_what_starts_next() {
 }
 
 fn starts_tasks(source: &str) -> bool {
-    let code = source.lines().filter(|line| !line.trim_start().starts_with("//"));
-    code.into_iter().any(|line| line.contains("start_next()"))
+    let mut code = source.lines().filter(|line| !line.trim_start().starts_with("//"));
+    code.any(|line| line.contains("start_next()"))
 }
 
 #[tokio::test(start_paused = true)]

@@ -4,17 +4,17 @@
 //!          ╭─────────────────────────────────────────────────────────╮
 //!   news ──┴▶ see ─▶ tick ─▶ delete ─▶ begin to create ─▶ begin to write ─▶ wait for any of them
 //! ```
-//! Creations and the status are under way at the same time, and news are heard meanwhile. The
-//! status of a large workflow is made ready in another task, so that it holds up no pod.
+//! Creations and the status are under way at the same time, each in a task of its own, and news
+//! are heard meanwhile: neither many pods at once nor a large status hold up the next task.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::StreamExt;
-use futures::stream::FuturesUnordered;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
+use prometheus_client::metrics::histogram::Histogram;
 use steersman::{Context, Error, EventType, Outcome};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::inbox::Mail;
@@ -50,7 +50,7 @@ impl Workflows {
         let began = Instant::now();
         let bell = self.inbox.bell(&key);
         let mut news = Some(mail);
-        let mut creations = FuturesUnordered::new();
+        let mut creations = JoinSet::new();
         let mut writing = None;
         let (mut trouble, mut unwritten) = (None, false);
         loop {
@@ -62,7 +62,7 @@ impl Workflows {
             if trouble.is_none() && began.elapsed() < TURN {
                 let most = PARALLEL.saturating_sub(creations.len());
                 for creation in self.next_creations(&mut live, most, cx) {
-                    creations.push(self.create(creation, cx));
+                    creations.spawn(create(creation, self.metrics.hop_seconds.clone(), cx.fork()));
                 }
             }
             self.tell(&mut live.run, cx);
@@ -74,8 +74,13 @@ impl Workflows {
             }
             tokio::select! {
                 biased;
-                Some((task, started)) = creations.next() => {
-                    if let Err(error) = self.answered(&mut live.run, task, started, cx) {
+                Some(created) = creations.join_next() => {
+                    let answered = match created {
+                        Ok((task, started)) => self.answered(&mut live.run, task, started, cx),
+                        // The run does not know which: it must be made again from what there is.
+                        Err(error) => return Err(Error::msg(format!("creating a pod came to nothing: {error}"))),
+                    };
+                    if let Err(error) = answered {
                         trouble.get_or_insert(error);
                     }
                 }
@@ -106,7 +111,7 @@ impl Workflows {
             live.run.see(key, pods.get(key), cx.now());
         }
         live.run.tick(cx.now());
-        live.news = live.news.or(mail.since);
+        live.startable.resize(live.run.startable(), mail.since);
     }
 
     /// Ends pods that have had their time, once their logs are kept.
@@ -136,28 +141,16 @@ impl Workflows {
             run.hold_back(refused.then(|| self.places.limits().describe()));
         }
         let wish = if run.is_ending() { Wish::Find } else { Wish::Create };
-        let since = live.news;
-        if !run.could_start() {
-            live.news = None;
-        }
+        let startable = &mut live.startable;
         let creation = |task| Creation {
             workflow: Arc::clone(&workflow),
             task,
             attempt: run.attempt(task),
             name_taken: run.is_name_taken(task),
             wish,
-            since,
+            since: startable.pop_front().flatten(),
         };
         tasks.into_iter().map(creation).collect()
-    }
-
-    async fn create(&self, creation: Creation, cx: &Context) -> (u32, Started) {
-        let Creation { workflow, task, attempt, name_taken, wish, since } = creation;
-        if let Some(since) = since {
-            self.metrics.hop_seconds.observe(since.elapsed().as_secs_f64());
-        }
-        let spec = &workflow.spec.tasks[task as usize];
-        (task, start(&workflow, spec, attempt, name_taken, wish, cx).await)
     }
 
     /// Takes in what became of a pod that was to be created.
@@ -251,4 +244,13 @@ impl Workflows {
             None => Outcome::Done,
         }
     }
+}
+
+async fn create(creation: Creation, hops: Histogram, cx: Context) -> (u32, Started) {
+    let Creation { workflow, task, attempt, name_taken, wish, since } = creation;
+    if let Some(since) = since {
+        hops.observe(since.elapsed().as_secs_f64());
+    }
+    let spec = &workflow.spec.tasks[task as usize];
+    (task, start(&workflow, spec, attempt, name_taken, wish, &cx).await)
 }

@@ -16,7 +16,7 @@ mod record;
 mod settle;
 mod start;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -69,8 +69,8 @@ struct Live {
     cost: Duration,
     /// How much of the status the server takes.
     form: Form,
-    /// When the oldest news came that may let tasks start.
-    news: Option<Instant>,
+    /// Of each task that could start, when the news came that let it; none if no news did.
+    startable: VecDeque<Option<Instant>>,
     _active: Active,
 }
 
@@ -259,7 +259,7 @@ impl Workflows {
             written: Instant::now(),
             cost: Duration::ZERO,
             form: Form::Whole,
-            news: None,
+            startable: VecDeque::new(),
             _active: active,
         })))
     }
