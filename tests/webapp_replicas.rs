@@ -1,0 +1,186 @@
+//! Three replicas of the WebApp operator on a real control plane, each with no more rights than
+//! `config/` gives it: webhooks, fail-over by kill and by SIGSTOP, and nothing that is forbidden.
+
+mod support;
+
+use std::{
+    fs,
+    io::{Read as _, Write as _},
+    net::TcpStream,
+    path::Path,
+    process::{Child, Command, Stdio},
+    time::Duration,
+};
+
+use nix::{
+    sys::signal::{Signal, kill},
+    unistd::Pid,
+};
+use serde_json::Value;
+use support::{eventually, repository, steer};
+use xtask::parts::{self, Kubernetes};
+
+const NAMESPACE: &str = "webapp-system";
+const ACCOUNT: &str = "system:serviceaccount:webapp-system:webapp-manager";
+
+/// One replica of the operator.
+struct Replica {
+    child: Child,
+    name: String,
+    log: std::path::PathBuf,
+}
+
+impl Replica {
+    fn start(folder: &Path, kubeconfig: &str, name: &str, more: &[String]) -> Self {
+        let log = folder.join(format!("{name}.log"));
+        let file = fs::File::create(&log).unwrap();
+        let child = Command::new(steer())
+            .args(["run", "webapp", "--kubeconfig", kubeconfig, "--lease-namespace", NAMESPACE])
+            .args(["--metrics-address", "127.0.0.1:0", "--health-address", "127.0.0.1:0"])
+            .args(more)
+            .env("POD_NAME", name)
+            .env("STEER_LOG", "info")
+            .stdin(Stdio::null())
+            .stdout(file.try_clone().unwrap())
+            .stderr(file)
+            .spawn()
+            .unwrap();
+        Self { child, name: name.to_owned(), log }
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(i32::try_from(self.child.id()).unwrap()), signal).unwrap();
+    }
+
+    /// Where its metrics are, out of its log.
+    fn metrics(&self) -> Option<String> {
+        let log = self.log();
+        let (_, rest) = log.split_once("metrics=\"").or_else(|| log.split_once("metrics="))?;
+        Some(rest.split(['"', ' ', '\n']).next()?.to_owned())
+    }
+}
+
+impl Drop for Replica {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The body of an HTTP answer; none where nobody answers.
+fn scrape(address: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(address).ok()?;
+    stream.set_read_timeout(Some(Duration::from_secs(10))).ok()?;
+    write!(stream, "GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ok()?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text).ok()?;
+    Some(text)
+}
+
+fn get(kubernetes: &Kubernetes, args: &[&str], path: &str) -> String {
+    let mut all = vec!["get"];
+    all.extend(args);
+    let output = format!("jsonpath={path}");
+    all.extend(["-o", &output]);
+    kubernetes.run(&all).unwrap_or_default().trim().to_owned()
+}
+
+fn leader(kubernetes: &Kubernetes) -> String {
+    get(kubernetes, &["lease", "webapp.steersman.io", "-n", NAMESPACE], "{.spec.holderIdentity}")
+}
+
+/// Applies a WebApp and waits until its Deployment is declared, which only a leader does.
+fn declared(kubernetes: &Kubernetes, folder: &Path, name: &str) {
+    let file = folder.join(format!("{name}.yaml"));
+    let manifest = format!(
+        "apiVersion: example.com/v1\nkind: WebApp\nmetadata: {{name: {name}}}\nspec: {{image: \"nginx:1.25\"}}\n"
+    );
+    fs::write(&file, manifest).unwrap();
+    eventually(&format!("{name} is accepted"), || {
+        kubernetes.run(&["apply", "-f", file.to_str().unwrap()]).ok()
+    });
+    eventually(&format!("{name} is declared"), || {
+        (get(kubernetes, &["deployment", name], "{.metadata.name}") == name).then_some(())
+    });
+}
+
+#[test]
+fn replicas_take_over_from_each_other_within_their_rights() {
+    let Some(kubernetes) = parts::or_skip(parts::kubernetes()) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let config = |path: &str| repository().join("config").join(path).to_str().unwrap().to_owned();
+    kubernetes.run(&["apply", "-f", &config("crd/bases/example.com_webapps.yaml")]).unwrap();
+    kubernetes.run(&["create", "namespace", NAMESPACE]).unwrap();
+    kubernetes.run(&["apply", "-k", &config("rbac")]).unwrap();
+    kubernetes.run(&["apply", "-k", &config("webhook")]).unwrap();
+    kubernetes.run(&["wait", "--for=condition=Established", "crd/webapps.example.com"]).unwrap();
+    let identity = kubernetes.kubeconfig_for(ACCOUNT, "system:serviceaccounts").unwrap();
+    let identity = identity.to_str().unwrap();
+
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let webhooks =
+        [format!("--webhook-address=127.0.0.1:{port}"), format!("--webhook-url=https://127.0.0.1:{port}")];
+    // The webhooks are on one replica that stays; on a cluster a Service leads to all of them.
+    let standby = Replica::start(folder.path(), identity, "replica-0", &webhooks);
+    let mut others: Vec<Replica> =
+        (1..3).map(|n| Replica::start(folder.path(), identity, &format!("replica-{n}"), &[])).collect();
+    eventually("the webhook configurations are written", || {
+        let name = get(&kubernetes, &["validatingwebhookconfiguration", "webapp"], "{.metadata.name}");
+        (name == "webapp").then_some(())
+    });
+    declared(&kubernetes, folder.path(), "first");
+    let labels = get(&kubernetes, &["webapp", "first"], "{.metadata.labels}");
+    let labels: Value = serde_json::from_str(&labels).unwrap_or_default();
+    assert_eq!(labels["app.kubernetes.io/component"], "webapp", "the defaulter was asked");
+    let bad = folder.path().join("bad.yaml");
+    fs::write(
+        &bad,
+        "apiVersion: example.com/v1\nkind: WebApp\nmetadata: {name: bad}\nspec: {image: nginx, replicas: 2000}\n",
+    )
+    .unwrap();
+    let refused = kubernetes.run(&["apply", "-f", bad.to_str().unwrap()]).unwrap_err();
+    for expected in [
+        "spec.image: Invalid value: \"nginx\": must say which version",
+        "spec.replicas: Invalid value: 2000: must be between 0 and 1000",
+    ] {
+        assert!(refused.contains(expected), "{refused}");
+    }
+
+    // Kill: whoever leads, as long as it is not the one with the webhooks.
+    let mut number = 0;
+    for signal in [Signal::SIGKILL, Signal::SIGSTOP] {
+        let before =
+            eventually("somebody leads", || Some(leader(&kubernetes)).filter(|name| !name.is_empty()));
+        let stopped = others.iter().position(|replica| replica.name == before);
+        let Some(index) = stopped else {
+            // The one with the webhooks leads: there is nothing to take over from a replica that stays.
+            assert_eq!(before, standby.name);
+            continue;
+        };
+        others[index].signal(signal);
+        eventually("another replica leads", || Some(leader(&kubernetes)).filter(|name| *name != before));
+        number += 1;
+        declared(&kubernetes, folder.path(), &format!("after-{number}"));
+        if signal == Signal::SIGSTOP {
+            others[index].signal(Signal::SIGCONT);
+            // It wakes up deposed, writes nothing more and ends with the code for that.
+            let status = eventually("the deposed leader ends", || others[index].child.try_wait().unwrap());
+            assert_eq!(status.code(), Some(4), "{}", others[index].log());
+        }
+    }
+
+    for replica in others.iter().chain([&standby]) {
+        let Some(address) = replica.metrics() else { continue };
+        let Some(text) = scrape(&address) else { continue };
+        let denied: Vec<&str> = text
+            .lines()
+            .filter(|line| line.starts_with("rest_client_requests_total") && line.contains("code=\"403\""))
+            .collect();
+        assert_eq!(denied, Vec::<&str>::new(), "{} was denied something", replica.name);
+        assert!(text.contains("rest_client_requests_total"), "{text}");
+    }
+}
