@@ -16,7 +16,7 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 /// How long a pod takes connections after it was told to end, as pods do that wait in `preStop`.
-const LAME_DUCK: Duration = Duration::from_millis(600);
+const LAME_DUCK: Duration = Duration::from_secs(2);
 
 /// A running pod.
 pub(crate) struct Pod {

@@ -27,7 +27,7 @@ pub(crate) async fn run(operator: String) {
     let directory = Directory::new();
     let mut options = Options::new(Arc::new(HttpWake::new(operator, None)));
     // Longer than the proxy may go on leading connections here.
-    options.shutdown_delay = LAG + Duration::from_millis(500);
+    options.shutdown_delay = LAG * 2;
     options.wake_again = Duration::from_secs(1);
     let proxy = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let internal = TcpListener::bind("127.0.0.1:0").await.expect("a port");
@@ -64,37 +64,40 @@ pub(crate) async fn run(operator: String) {
 
 /// Keeps one resolver running, and ends it now and then.
 pub(crate) async fn keep(world: Arc<World>, services: Vec<Arc<Service>>, operator: SocketAddr) {
+    let list = |address| lock(&world.resolvers).push(Listed(address));
+    let unlist = |address| lock(&world.resolvers).retain(|listed| listed.0 != address);
+    let (mut child, mut address) = start(&services, operator).await;
+    list(address);
     loop {
-        let (mut child, address) = start(&services, operator).await;
-        lock(&world.resolvers).push(Listed(address));
         world.pause(3000, 12_000).await;
         if world.random(3) == 0 {
             world.kills.fetch_add(1, Ordering::Relaxed);
-            *lock(&world.killed) = Some(Instant::now());
+            world.replacing.fetch_add(1, Ordering::SeqCst);
             child.kill().await.expect("killed");
-            *lock(&world.killed) = Some(Instant::now());
             // Until somebody notices, connections are led into the void.
             world.pause(0, 500).await;
-            lock(&world.resolvers).retain(|listed| listed.0 != address);
-        } else {
-            let pid = child.id().expect("running").to_string();
-            // Not ready any more, and so not listed; the proxy learns of it later than this.
-            let listed = Arc::clone(&world);
-            let leave = async move {
-                tokio::time::sleep(Duration::from_millis(listed.random(LAG.as_millis() as u64))).await;
-                lock(&listed.resolvers).retain(|listed| listed.0 != address);
-            };
-            let told = Command::new("kill").args(["-TERM", &pid]).status().await.expect("kill is there");
-            assert!(told.success());
-            // Another one comes at once, as with a Deployment.
-            let ended = async {
-                let ended = tokio::time::timeout(Duration::from_secs(60), child.wait()).await;
-                ended.expect("a stopped resolver ends").expect("ended")
-            };
-            let (status, ()) = tokio::join!(ended, leave);
-            assert!(status.success(), "a stopped resolver ended with {status}");
-            world.stops.fetch_add(1, Ordering::Relaxed);
+            unlist(address);
+            (child, address) = start(&services, operator).await;
+            list(address);
+            *lock(&world.killed) = Some(Instant::now());
+            world.replacing.fetch_sub(1, Ordering::SeqCst);
+            continue;
         }
+        // Another one comes first, as with a Deployment.
+        let (next, next_address) = start(&services, operator).await;
+        list(next_address);
+        let (mut old, old_address) = (std::mem::replace(&mut child, next), address);
+        address = next_address;
+        let pid = old.id().expect("running").to_string();
+        let told = Command::new("kill").args(["-TERM", &pid]).status().await.expect("kill is there");
+        assert!(told.success());
+        // Not ready any more, of which the proxy learns late.
+        tokio::time::sleep(Duration::from_millis(world.random(LAG.as_millis() as u64))).await;
+        unlist(old_address);
+        let ended = tokio::time::timeout(Duration::from_secs(60), old.wait()).await;
+        let status = ended.expect("a stopped resolver ends").expect("ended");
+        assert!(status.success(), "a stopped resolver ended with {status}");
+        world.stops.fetch_add(1, Ordering::Relaxed);
     }
 }
 
