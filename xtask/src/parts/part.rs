@@ -3,8 +3,8 @@
 use anyhow::Context;
 
 use super::{
-    Cache, Unavailable, kubectl, kubernetes, nginx, postgres, prometheus, protocols, python, queues,
-    rabbitmq, schemathesis,
+    Cache, Unavailable, github_api, kubectl, kubernetes, nginx, postgres, prometheus, protocols, provider,
+    python, queues, rabbitmq, schemathesis,
 };
 
 /// Told what is going on during long work.
@@ -31,13 +31,17 @@ pub enum Part {
     RabbitMq,
     /// A server that answers as Amazon SQS does, and clients of queues.
     Queues,
+    /// A Python that Terraform providers can be written in.
+    Provider,
+    /// GitHub's description of its API.
+    GitHubApi,
     /// A Prometheus server.
     Prometheus,
 }
 
 impl Part {
     /// All of them, cheap ones first so that a failure of a long build comes last.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 12] = [
         Self::Kubectl,
         Self::Postgres,
         Self::Nginx,
@@ -46,6 +50,8 @@ impl Part {
         Self::Protocols,
         Self::RabbitMq,
         Self::Queues,
+        Self::Provider,
+        Self::GitHubApi,
         Self::Prometheus,
         Self::Kubernetes,
     ];
@@ -63,6 +69,8 @@ impl Part {
             Self::Protocols => protocols::NAME,
             Self::RabbitMq => rabbitmq::NAME,
             Self::Queues => queues::NAME,
+            Self::Provider => provider::NAME,
+            Self::GitHubApi => github_api::NAME,
         }
     }
 
@@ -100,6 +108,8 @@ impl Part {
             Self::Python => python::find(&cache)
                 .map(|found| format!("{} with kubernetes {}", found.path.display(), found.client)),
             Self::RabbitMq => rabbitmq::find(&cache).map(|found| found.rabbitmq.display().to_string()),
+            Self::Provider => provider::find(&cache).map(|found| format!("tf {}", found.version)),
+            Self::GitHubApi => github_api::find(&cache).map(|found| found.display().to_string()),
             Self::Queues => queues::find(&cache).map(|found| format!("moto {}", found.version)),
             Self::Schemathesis => schemathesis::find(&cache).map(|found| found.version),
             Self::Protocols => protocols::find(&cache).map(|found| found.versions),
@@ -124,6 +134,8 @@ impl Part {
             Self::Protocols => protocols::install(&cache, progress),
             Self::RabbitMq => rabbitmq::install(&cache, progress),
             Self::Queues => queues::install(&cache, progress),
+            Self::Provider => provider::install(&cache, progress),
+            Self::GitHubApi => github_api::install(&cache, progress),
         }
     }
 }
