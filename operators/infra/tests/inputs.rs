@@ -97,7 +97,7 @@ async fn a_deletion_that_a_crash_cut_short_is_finished_when_it_is_delivered_agai
     // The tombstone is written, and the deletion is not.
     let faulty =
         Intake::new(&cluster.faults().between(&cluster.client()), "default", plugins(), cluster.clock());
-    cluster.faults().crash_after(1);
+    cluster.faults().crash_after(0);
     let deletion = event(&with(body("one", 0), "operation", "delete"));
     tokio::select! {
         taken = faulty.take("q", "d", &deletion) => panic!("the process is gone, and yet: {taken:?}"),
@@ -228,8 +228,9 @@ async fn polling_reads_every_page_once_and_nothing_while_nothing_changes() {
     cluster.wait_for_object::<Resource>("box.b5").await;
     let place = cluster
         .wait_for("the poison is parked", || async {
-            let map = cluster.get::<ConfigMap>("infra-input-feed").await?;
-            map.data.filter(|data| data.get("parked").is_some_and(|parked| parked.contains("is no name")))
+            let map = cluster.get::<ConfigMap>("infra-input-places").await?;
+            let place: Value = serde_json::from_str(map.data?.get("feed")?).ok()?;
+            place["parked"].to_string().contains("is no name").then_some(place)
         })
         .await;
     assert_eq!(place["cursor"], "6");

@@ -10,7 +10,7 @@ use std::time::Duration;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Api, PostParams};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use steersman::CancellationToken;
@@ -19,7 +19,10 @@ use super::event::Mapping;
 use super::intake::{Intake, IntakeError};
 use super::webhook::hex;
 use crate::action::web::Web;
+use crate::types::slug;
 
+/// The ConfigMap that says where polling has got to, by input.
+pub const PLACES: &str = "infra-input-places";
 /// How many pages are read in one go.
 const PAGES: usize = 1000;
 /// How many parked items are kept, and how much of each.
@@ -62,10 +65,13 @@ fn cursor() -> String {
 }
 
 /// Where polling has got to.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 struct Place {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     etag: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     cursor: Option<String>,
+    #[serde(default)]
     parked: Vec<Value>,
 }
 
@@ -223,36 +229,27 @@ impl Polling {
     }
 
     async fn load(&self, name: &str, state: &Api<ConfigMap>) -> Result<Place, String> {
-        let found = state.get_opt(&map_name(name)).await.map_err(|error| error.to_string())?;
-        let data = found.and_then(|found| found.data).unwrap_or_default();
-        let parked = data.get("parked").and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default();
-        Ok(Place { etag: data.get("etag").cloned(), cursor: data.get("cursor").cloned(), parked })
+        let found = state.get_opt(PLACES).await.map_err(|error| error.to_string())?;
+        let text = found.and_then(|found| found.data?.remove(&slug(name)));
+        Ok(text.and_then(|text| serde_json::from_str(&text).ok()).unwrap_or_default())
     }
 
     async fn save(&self, name: &str, state: &Api<ConfigMap>, place: &Place) -> Result<(), String> {
-        let name = map_name(name);
-        let mut data = BTreeMap::new();
-        data.extend(place.etag.clone().map(|etag| ("etag".to_owned(), etag)));
-        data.extend(place.cursor.clone().map(|cursor| ("cursor".to_owned(), cursor)));
-        data.insert("parked".to_owned(), json!(place.parked).to_string());
+        let entry = (slug(name), json!(place).to_string());
         let said = |error: kube::Error| error.to_string();
-        let written = match state.get_opt(&name).await.map_err(said)? {
+        // Somebody else's write in between is a conflict, and this place is saved a round later.
+        let written = match state.get_opt(PLACES).await.map_err(said)? {
             Some(mut found) => {
-                found.data = Some(data);
+                found.data.get_or_insert_default().extend([entry]);
                 found.metadata.managed_fields = None;
-                state.replace(&name, &PostParams::default(), &found).await
+                state.replace(PLACES, &PostParams::default(), &found).await
             }
             None => {
-                let mut map = ConfigMap { data: Some(data), ..ConfigMap::default() };
-                map.metadata.name = Some(name);
+                let mut map = ConfigMap { data: Some(BTreeMap::from([entry])), ..ConfigMap::default() };
+                map.metadata.name = Some(PLACES.to_owned());
                 state.create(&PostParams::default(), &map).await
             }
         };
         written.map(drop).map_err(said)
     }
-}
-
-/// The ConfigMap of an input.
-fn map_name(input: &str) -> String {
-    format!("infra-input-{}", crate::types::slug(input))
 }
