@@ -10,6 +10,7 @@ use crate::watch::{Event, Subscription};
 mod backups;
 mod crash;
 mod durability;
+mod encrypted;
 mod home;
 mod model;
 mod outage;
