@@ -6,6 +6,7 @@ use http::{Method, Response};
 
 use super::{BODY_LIMIT, Body, Incoming, respond, route::Route};
 use crate::{
+    bootstrap,
     engine::{Engine, view},
     server::User,
     status::Failure,
@@ -50,10 +51,13 @@ pub(super) async fn answer(
             let body = incoming.body;
             let backup = elsewhere(move || Backup::read(&body[..])).await?;
             let backup = backup.map_err(|error| Failure::bad_request(error.to_string()))?;
-            let restored = engine.store.restore(backup).await.map_err(|error| match error {
+            let failed = |error: WriteError| match error {
                 WriteError::Unreachable { .. } => Failure::unavailable(error.to_string()),
                 other => Failure::internal(other),
-            })?;
+            };
+            let restored = engine.store.restore(backup).await.map_err(failed)?;
+            // Where this server is reached is not where the one was that the backup is of.
+            bootstrap::run(engine).await.map_err(failed)?;
             let services = engine.store.list("services", None);
             engine.addresses.reload(services.iter().map(|stored| view::tree(stored)));
             tracing::info!(user = user.name, ?restored, "restored a backup");
