@@ -41,7 +41,9 @@ pub(crate) async fn run(operator: String) {
         stopping.cancel();
     });
     let told = directory.clone();
+    let known = std::env::var("TORTURE_KNOWN").ok().and_then(|text| text.parse().ok()).unwrap_or(1);
     std::thread::spawn(move || {
+        let mut ready = false;
         for line in std::io::stdin().lines().map_while(Result::ok) {
             let mut words = line.split_whitespace();
             let (Some(service), Some(mode)) = (words.next(), words.next()) else { continue };
@@ -52,12 +54,16 @@ pub(crate) async fn run(operator: String) {
             let ports = vec![ServicePort { number: 80, name: String::new() }];
             let mode = if mode == "serve" { Mode::Serve } else { Mode::Proxy };
             told.set(&ServiceKey::new("shop", service), Route { ports, backends, mode, ..Route::default() });
+            // Ready once all services are known, as the real one.
+            if told.all().len() == known && !ready {
+                ready = true;
+                let mut out = std::io::stdout();
+                writeln!(out, "{address}").and_then(|()| out.flush()).expect("written");
+            }
         }
         // The test has ended, in whatever way.
         std::process::exit(0);
     });
-    let mut out = std::io::stdout();
-    writeln!(out, "{address}").and_then(|()| out.flush()).expect("written");
     serve(proxy, internal, directory, options, stop).await.expect("served");
     std::process::exit(0);
 }
@@ -104,16 +110,17 @@ pub(crate) async fn keep(world: Arc<World>, services: Vec<Arc<Service>>, operato
 async fn start(services: &[Arc<Service>], operator: SocketAddr) -> (Child, SocketAddr) {
     let mut child = Command::new(std::env::current_exe().expect("this program"))
         .env("TORTURE_RESOLVER", operator.to_string())
+        .env("TORTURE_KNOWN", services.len().to_string())
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .kill_on_drop(true)
         .spawn()
         .expect("started");
+    let input = child.stdin.take().expect("its input");
+    tokio::spawn(feed(services.to_vec(), input));
     let mut line = String::new();
     let output = child.stdout.take().expect("its output");
     BufReader::new(output).read_line(&mut line).await.expect("an address");
-    let input = child.stdin.take().expect("its input");
-    tokio::spawn(feed(services.to_vec(), input));
     (child, line.trim().parse().expect("an address"))
 }
 
