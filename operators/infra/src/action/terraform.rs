@@ -3,7 +3,8 @@
 //! The operator has a folder of modules; `module` in the configuration names one of them, by
 //! default the type's name in lower case. Each resource has a folder of its own with a copy of
 //! the module, its parameters as `terraform.tfvars.json`, and its state, unless the module has
-//! another backend.
+//! another backend: `backend` in the configuration has its settings, such as
+//! `{"conn_str": "postgres://…", "schema_name": "{{ uid }}"}` for `pg`.
 //!
 //! Terraform runs in a process group of its own and writes to files: it outlives an operator that
 //! is killed, finishes what it began, and keeps its lock meanwhile. The next operator applies
@@ -22,6 +23,7 @@ use serde_json::{Map, Value, json};
 use tokio::process::Command;
 use tokio_util::task::TaskTracker;
 
+use super::template::Scope;
 use super::{
     Action, ActionError, Answer, Capability, Changes, Completed, Description, Drift, Needed, Plan, Progress,
     Task,
@@ -32,6 +34,8 @@ use crate::types::{Operation, slug};
 const MOMENT: Duration = Duration::from_secs(2);
 /// How much of Terraform's output is kept.
 const KEPT: usize = 16 << 10;
+/// The settings of the backend, in a resource's folder.
+const BACKEND: &str = ".backend.tfbackend";
 /// How deep modules may nest folders.
 const DEPTH: usize = 8;
 
@@ -199,9 +203,12 @@ impl Inner {
             Err(error) => return Err(ActionError::transient(error.to_string())),
         }
         let mut arguments = vec!["init".to_owned(), "-input=false".into(), "-no-color".into()];
-        for (name, value) in task.config.get("backend").and_then(Value::as_object).into_iter().flatten() {
-            let value = value.as_str().map_or_else(|| value.to_string(), ToOwned::to_owned);
-            arguments.push(format!("-backend-config={name}={value}"));
+        if let Some(backend) = task.config.get("backend").and_then(Value::as_object) {
+            // A file, not arguments: those are for everybody to see.
+            let text = backend_file(task, backend)?;
+            let written = tokio::fs::write(workspace.join(BACKEND), text).await;
+            written.map_err(|error| ActionError::transient(format!("{BACKEND}: {error}")))?;
+            arguments.extend([format!("-backend-config={BACKEND}"), "-reconfigure".into()]);
         }
         self.succeed(task, &workspace, &arguments).await?;
         Ok(workspace)
@@ -406,6 +413,24 @@ impl Action for Terraform {
             Err(ActionError::transient("terraform was interrupted and is about to end"))
         })
     }
+}
+
+/// The backend's settings as Terraform reads them; `{{ uid }}` and the like are filled in, so that
+/// each resource can have a state of its own.
+fn backend_file(task: &Task, backend: &Map<String, Value>) -> Result<String, ActionError> {
+    let mut text = String::new();
+    for (name, value) in backend {
+        let value = match Scope::of(task).fill(value)? {
+            Value::String(value) => {
+                // As JSON has it, but for what would begin a template.
+                let quoted = Value::String(value).to_string();
+                quoted.replace("${", "$${").replace("%{", "%%{")
+            }
+            other => other.to_string(),
+        };
+        text.push_str(&format!("{name} = {value}\n"));
+    }
+    Ok(text)
 }
 
 fn signal(group: Option<i32>, signal: Signal) {
