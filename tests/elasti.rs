@@ -149,6 +149,11 @@ fn deployments_and_stateful_sets_sleep_and_wake_on_a_real_control_plane() {
     let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let admin = kubernetes.kubeconfig().to_str().unwrap().to_owned();
     let identity = kubernetes.kubeconfig_for(&format!("system:node:{NODE}"), "system:nodes").unwrap();
+    // It also does what kube-proxy does, and needs its rights.
+    let user = format!("--user=system:node:{NODE}");
+    let proxier =
+        ["create", "clusterrolebinding", "node-proxier", "--clusterrole=system:node-proxier", &user];
+    kubernetes.run(&proxier).unwrap();
     let _node = Running::start(
         Path::new(&at("node.log")),
         &[

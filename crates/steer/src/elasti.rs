@@ -188,6 +188,7 @@ async fn apply(client: &Client, text: &str) -> Result<(), Error> {
         if let Some(replicas) = value.pointer_mut("/spec/replicas") {
             *replicas = 1.into();
         }
+        lengthen_tokens(&mut value);
         let object: DynamicObject =
             serde_json::from_value(value).map_err(|error| Error::msg(error.to_string()))?;
         let types = object.types.clone().unwrap_or_default();
@@ -201,6 +202,21 @@ async fn apply(client: &Client, text: &str) -> Result<(), Error> {
         api.patch(&object.name_any(), &params, &Patch::Apply(&object)).await?;
     }
     Ok(())
+}
+
+/// Our node writes a pod's tokens when the pod starts and never again, so that they have to last.
+fn lengthen_tokens(value: &mut Value) {
+    const YEARS: u64 = 10 * 365 * 24 * 3600;
+    match value {
+        Value::Object(fields) => {
+            if let Some(Value::Object(token)) = fields.get_mut("serviceAccountToken") {
+                token.insert("expirationSeconds".to_owned(), YEARS.into());
+            }
+            fields.values_mut().for_each(lengthen_tokens);
+        }
+        Value::Array(items) => items.iter_mut().for_each(lengthen_tokens),
+        _ => {}
+    }
 }
 
 /// `steer resolver`: the data plane, until told to stop.
