@@ -8,6 +8,7 @@
 //! ```text
 //! Namespace ─▶ default ServiceAccount, kube-root-ca.crt        (namespace::furnish)
 //! Deployment ─▶ ReplicaSet ─▶ Pod ─▶ bound to a Node           (deployment, replicaset, scheduler)
+//! StatefulSet ─▶ Pod, one place after the other                (statefulset)
 //! Service ─▶ EndpointSlice, Endpoints ◀─ Pod                   (endpointslice)
 //! node not ready ─▶ tainted                                    (node_taints)
 //! owner gone ─▶ its dependents go                              (garbage)
@@ -27,6 +28,7 @@ mod pods;
 mod quantity;
 mod replicaset;
 mod scheduler;
+mod statefulset;
 mod status;
 
 use steersman::Manager;
@@ -60,6 +62,7 @@ pub fn controllers(manager: Manager, options: ControllerOptions) -> Manager {
         .controller(scheduler::controller())
         .controller(replicaset::controller())
         .controller(deployment::controller())
+        .controller(statefulset::controller())
         .controller(endpointslice::controller())
         .controller(endpointslice::classic::controller())
         .controller(node_taints::controller())

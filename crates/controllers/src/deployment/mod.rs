@@ -25,6 +25,7 @@ use kube::api::Patch;
 use kube::core::{Selector, SelectorExt};
 use kube::{Api, ResourceExt};
 use plan::{Action, Update};
+pub(crate) use template::{same_template, template_hash};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;

@@ -32,7 +32,7 @@ const NOT_COPIED: [&str; 6] =
     [LAST_APPLIED, REVISION, REVISION_HISTORY, DESIRED_REPLICAS, MAX_REPLICAS, ROLLBACK_TO];
 
 /// Whether two templates ask for the same pods, whatever their hash label says.
-pub(super) fn same_template(a: &PodTemplateSpec, b: &PodTemplateSpec) -> bool {
+pub(crate) fn same_template(a: &PodTemplateSpec, b: &PodTemplateSpec) -> bool {
     canonical(a) == canonical(b)
 }
 
@@ -66,7 +66,7 @@ fn drop_empty(value: &mut Value) {
 
 /// The hash of a template: the same template always gives the same ReplicaSet name, which makes
 /// its creation idempotent. `collisions` is mixed in so that a clash of names can be got out of.
-pub(super) fn template_hash(template: &PodTemplateSpec, collisions: Option<i32>) -> String {
+pub(crate) fn template_hash(template: &PodTemplateSpec, collisions: Option<i32>) -> String {
     // No vowels and no characters that are easily confused, as in every generated name.
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let text = canonical(template).to_string();

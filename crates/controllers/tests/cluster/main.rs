@@ -4,6 +4,7 @@ mod faults;
 mod garbage;
 mod namespaces;
 mod ownership;
+mod statefulsets;
 mod workloads;
 
 use k8s_openapi::api::apps::v1::Deployment;
