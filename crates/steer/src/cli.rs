@@ -221,6 +221,8 @@ pub(crate) struct RunArgs {
     pub(crate) webhooks: crate::webhooks::WebhookArgs,
     #[command(flatten)]
     pub(crate) observatory: crate::observatory::ObservatoryArgs,
+    #[command(flatten)]
+    pub(crate) inherited: crate::observatory::InheritedArgs,
     /// Create or update the operators' CustomResourceDefinitions first
     #[arg(long)]
     pub(crate) install_crds: bool,

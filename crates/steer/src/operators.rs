@@ -18,6 +18,7 @@ use crate::{
 
 /// Runs the operators until told to stop, or until leadership is lost.
 pub(crate) async fn run(args: &RunArgs) -> anyhow::Result<()> {
+    args.inherited.check()?;
     let shutdown = signals::shutdown_token()?;
     let config = load_config(&args.connection).await?;
     let server = config.cluster_url.clone();
