@@ -150,7 +150,7 @@ impl Body for Outgoing {
         match self {
             Self::Empty => SizeHint::with_exact(0),
             // Asked for before anything is sent, which is when it matters.
-            Self::Streaming { source, sent: 0, .. } => lock(source).length.clone(),
+            Self::Streaming { source, sent: 0, .. } => lock(source).length,
             Self::Streaming { source, .. } => lock(source).body.size_hint(),
         }
     }

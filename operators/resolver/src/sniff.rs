@@ -78,9 +78,8 @@ fn looks_like(seen: &[u8]) -> Option<Speaks> {
     }
     // `GET key` is Redis, `GET /path` is not.
     match path {
-        [] => None,
-        [b'/', ..] | [b'*', b' ', ..] | [b'h' | b'H', ..] => Some(Speaks::One),
-        [b'*'] => None,
+        [] | [b'*'] => None,
+        [b'/' | b'h' | b'H', ..] | [b'*', b' ', ..] => Some(Speaks::One),
         _ => Some(Speaks::Other),
     }
 }

@@ -42,7 +42,7 @@ async fn raw(resolver: &Resolver, bytes: &[u8]) -> Vec<u8> {
     // Refused before all of it was sent is fine.
     let _ = client.write_all(bytes).await;
     let mut answer = Vec::new();
-    let mut buffer = [0; 16384];
+    let mut buffer = vec![0; 16384];
     let deadline = tokio::time::Instant::now() + PATIENCE;
     loop {
         // An answer is followed by silence on a connection that is kept.
