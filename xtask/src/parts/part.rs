@@ -64,13 +64,13 @@ impl Part {
             Self::Postgres => postgres::NAME,
             Self::Nginx => nginx::NAME,
             Self::Python => python::NAME,
-            Self::Prometheus => prometheus::NAME,
             Self::Schemathesis => schemathesis::NAME,
-            Self::Protocols => protocols::NAME,
             Self::RabbitMq => rabbitmq::NAME,
             Self::Queues => queues::NAME,
             Self::Provider => provider::NAME,
             Self::GitHubApi => github_api::NAME,
+            Self::Protocols => protocols::NAME,
+            Self::Prometheus => prometheus::NAME,
         }
     }
 
@@ -102,9 +102,6 @@ impl Part {
             Self::Nginx => {
                 nginx::find(&cache).map(|found| format!("{} at {}", found.version, found.path.display()))
             }
-            Self::Prometheus => {
-                prometheus::find(&cache).map(|found| format!("{} at {}", found.version, found.path.display()))
-            }
             Self::Python => python::find(&cache)
                 .map(|found| format!("{} with kubernetes {}", found.path.display(), found.client)),
             Self::RabbitMq => rabbitmq::find(&cache).map(|found| found.rabbitmq.display().to_string()),
@@ -113,6 +110,9 @@ impl Part {
             Self::Queues => queues::find(&cache).map(|found| format!("moto {}", found.version)),
             Self::Schemathesis => schemathesis::find(&cache).map(|found| found.version),
             Self::Protocols => protocols::find(&cache).map(|found| found.versions),
+            Self::Prometheus => {
+                prometheus::find(&cache).map(|found| format!("{} at {}", found.version, found.path.display()))
+            }
         }
     }
 
@@ -129,13 +129,13 @@ impl Part {
             Self::Postgres => postgres::install(&cache, progress),
             Self::Nginx => nginx::install(&cache, progress),
             Self::Python => python::install(&cache, progress),
-            Self::Prometheus => prometheus::install(&cache, progress),
             Self::Schemathesis => schemathesis::install(&cache, progress),
-            Self::Protocols => protocols::install(&cache, progress),
             Self::RabbitMq => rabbitmq::install(&cache, progress),
             Self::Queues => queues::install(&cache, progress),
             Self::Provider => provider::install(&cache, progress),
             Self::GitHubApi => github_api::install(&cache, progress),
+            Self::Protocols => protocols::install(&cache, progress),
+            Self::Prometheus => prometheus::install(&cache, progress),
         }
     }
 }
