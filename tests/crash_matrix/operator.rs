@@ -96,12 +96,17 @@ impl Operator {
         path: &str,
         body: Option<&Value>,
     ) -> Option<(u16, Value)> {
+        self.revive(world);
+        self.request(method, path, body)
+    }
+
+    /// Starts the process again if it was killed.
+    pub(crate) fn revive(&mut self, world: &World) {
         if self.child.try_wait().expect("a status").is_some() {
             assert!(world.has_killed(), "`steer up` ended by itself:\n{}", self.log());
             self.child = Self::spawn(&self.dir, &self.environment);
             self.wait_until_it_answers();
         }
-        self.request(method, path, body)
     }
 
     fn request(&self, method: &str, path: &str, body: Option<&Value>) -> Option<(u16, Value)> {

@@ -2,12 +2,14 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
 use crate::answering::{Question, Reply, answering};
+use crate::support::eventually;
 
 /// When the operator is killed.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +25,16 @@ pub(crate) enum When {
     Before,
     /// It has taken effect, and nobody is told.
     After,
+    /// The answer is on its way: the operator dies while it writes down what it was told.
+    Answered,
 }
+
+impl When {
+    pub(crate) const ALL: [Self; 3] = [Self::Before, Self::After, Self::Answered];
+}
+
+/// How long the operator lives after an answer.
+const MOMENT: Duration = Duration::from_millis(3);
 
 #[derive(Clone, Default)]
 pub(crate) struct World(Arc<Mutex<State>>);
@@ -32,6 +43,8 @@ pub(crate) struct World(Arc<Mutex<State>>);
 struct State {
     trap: Option<(Kill, Pid)>,
     has_killed: bool,
+    /// Whether a kill is about to happen.
+    aims: bool,
     requests: usize,
     /// What happened, in order.
     effects: Vec<String>,
@@ -45,7 +58,26 @@ struct State {
 impl World {
     pub(crate) async fn serve(&self) -> String {
         let world = self.clone();
-        answering(move |asked| world.lock().answer(&asked)).await
+        answering(move |asked| {
+            let (reply, aims) = {
+                let mut state = world.lock();
+                (state.answer(&asked), state.aims)
+            };
+            if aims {
+                let world = world.clone();
+                std::thread::spawn(move || {
+                    std::thread::sleep(MOMENT);
+                    world.lock().kill();
+                });
+            }
+            reply
+        })
+        .await
+    }
+
+    /// Waits for a kill that is about to happen.
+    pub(crate) fn settle(&self) {
+        eventually("the kill", || (!self.lock().aims).then_some(()));
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -80,8 +112,10 @@ impl State {
             }
         }
         let reply = self.effect(asked);
-        if due == Some(When::After) {
-            self.kill();
+        match due {
+            Some(When::After) => self.kill(),
+            Some(When::Answered) => self.aims = true,
+            _ => {}
         }
         reply
     }
@@ -91,6 +125,7 @@ impl State {
             kill(pid, Signal::SIGKILL).expect("killed");
             self.has_killed = true;
         }
+        self.aims = false;
     }
 
     /// Notes what happens, once per key.

@@ -194,8 +194,11 @@ async fn what_somebody_changed_behind_terraforms_back_is_found_and_repaired() {
     let plugin = Terraform::new(provide(folder.path(), &python.python));
     let (cluster, history) = (cluster().await, History::memory().expect("a history"));
     box_type(&cluster).await;
-    let pace =
-        OperatorController { drift_interval: Duration::from_millis(200), ..OperatorController::default() };
+    let pace = OperatorController {
+        drift_interval: Duration::from_millis(200),
+        reconcile_interval: Duration::from_secs(1),
+        ..OperatorController::default()
+    };
     let _operator = operate_with(&cluster, Registry::new().with(plugin), &history, pace);
     create(&cluster, "one").await;
     let ready = cluster.wait_until::<Resource>("box.one", is_ready_at(1)).await;
