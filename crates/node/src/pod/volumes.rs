@@ -89,6 +89,13 @@ async fn place(
         }
         return Ok(path);
     }
+    if let Some(claim) = &volume.persistent_volume_claim {
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
+        let kept = folder.claim(namespace, &claim.claim_name).map_err(io)?;
+        fs::create_dir_all(&kept).map_err(io)?;
+        fs::set_permissions(&kept, fs::Permissions::from_mode(0o777)).map_err(io)?;
+        return Ok(kept);
+    }
     fs::create_dir_all(&target).map_err(io)?;
     if volume.empty_dir.is_some() {
         fs::set_permissions(&target, fs::Permissions::from_mode(0o777)).map_err(io)?;
@@ -361,6 +368,7 @@ mod tests {
                     {"serviceAccountToken": {"path": "token"}},
                 ]}},
                 {"name": "claim", "persistentVolumeClaim": {"claimName": "c"}},
+                {"name": "far", "nfs": {"server": "s", "path": "/"}},
             ]),
         )
         .await;
@@ -374,7 +382,8 @@ mod tests {
         let mode = fs::metadata(folder.volume("s").join("p")).expect("file").permissions().mode();
         assert_eq!(mode & 0o777, 0o400);
         assert_eq!(prepared.warnings.len(), 1);
-        assert!(prepared.warnings[0].contains("\"claim\""), "{:?}", prepared.warnings);
+        assert!(prepared.warnings[0].contains("\"far\""), "{:?}", prepared.warnings);
+        assert!(data.path().join("claims/ns/c").is_dir(), "what a claim holds outlives its pods");
     }
 
     #[tokio::test]

@@ -351,6 +351,21 @@ impl PodFolder {
         self.0.join("volumes").join(name)
     }
 
+    /// Where what a claim holds lies: beside the pods, so that it outlives them. Names of claims and
+    /// namespaces become a path, so that only plain ones are taken.
+    pub(crate) fn claim(&self, namespace: &str, name: &str) -> io::Result<PathBuf> {
+        let plain = |text: &str| {
+            let allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'.';
+            text.bytes().next().is_some_and(|first| first.is_ascii_alphanumeric())
+                && text.bytes().all(allowed)
+        };
+        let data = self.0.parent().and_then(Path::parent).filter(|_| plain(namespace) && plain(name));
+        let data = data.ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidInput, format!("claim \"{name}\" is not a plain name"))
+        })?;
+        Ok(data.join("claims").join(namespace).join(name))
+    }
+
     /// Where a container's termination message is read from.
     pub(crate) fn termination(&self, container: &str) -> PathBuf {
         self.0.join("termination").join(container)
