@@ -9,7 +9,7 @@ IMG      ?= steersman.io/steer:latest
 # A black-box suite of what Kubernetes' clients rely on; used where it is there.
 COMPAT_SUITE ?= ../shared/compat
 # What the suite is asked for: the areas that are complete.
-COMPAT_AREAS ?= discovery|openapi|crud|locking|metadata|patch|strategic|apply|delete|gc|subresource|watch|table|partial|encoding|schema|fieldvalidation|dryrun|namespace|builtin|events|lease|concurrency|hostile|python-client
+COMPAT_AREAS ?= discovery|openapi|crud|locking|metadata|patch|strategic|apply|delete|gc|subresource|watch|table|partial|encoding|schema|crd|cel|admission|fieldvalidation|dryrun|namespace|builtin|events|lease|concurrency|hostile|python-client
 
 STEER := target/release/steer
 # With a Go toolchain every real part can be had, so nothing may be skipped in CI.
