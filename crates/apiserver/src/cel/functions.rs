@@ -71,7 +71,7 @@ pub(super) fn show(value: &Value<'_>) -> String {
 
 /// A function or an operator.
 pub(super) fn function<'a>(name: &str, values: &[Value<'a>], pattern: Option<&Regex>) -> Outcome<'a> {
-    use Value::{Bool, Bytes, Double, Int, List, Map, String, Uint};
+    use Value::{Bool, Double, Int, List, Map, String};
     Ok(match (name, values) {
         ("_==_", [left, right]) => Bool(left.equals(right)),
         ("_!=_", [left, right]) => Bool(!left.equals(right)),
@@ -170,7 +170,6 @@ pub(super) fn function<'a>(name: &str, values: &[Value<'a>], pattern: Option<&Re
             return extreme(name, &elements);
         }
         ("math.greatest" | "math.least", all) => return extreme(name, all),
-        (_, [Bytes(_) | Uint(_), ..]) => return EvalError::overload(name),
         _ => return EvalError::overload(name),
     })
 }

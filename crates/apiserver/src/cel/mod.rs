@@ -30,7 +30,7 @@ pub(crate) use check::{Variable, Verdict};
 pub(crate) use error::{CompileError, EvalError};
 pub(crate) use eval::Scope;
 pub(crate) use types::{Level, Type};
-pub(crate) use value::{Value, counterpart};
+pub(crate) use value::Value;
 
 use expression::Expression;
 

@@ -424,10 +424,9 @@ impl Parser<'_> {
         at: Position,
     ) -> Result<Expression, CompileError> {
         let mut pattern = None;
-        let last = arguments.first().or_else(|| arguments.last());
+        let expression = if target.is_some() { arguments.first() } else { arguments.get(1) };
         if matches!(name.as_str(), "matches" | "find" | "findAll")
-            && let Some(Expression { kind: Kind::Literal(Literal::String(text)), at }) =
-                if target.is_some() { last } else { arguments.get(1) }
+            && let Some(Expression { kind: Kind::Literal(Literal::String(text)), at }) = expression
         {
             match Regex::new(text) {
                 Ok(regex) => pattern = Some(regex),

@@ -13,7 +13,7 @@ use super::network::{Cidr, Url};
 use super::signature;
 use super::types::unescape;
 use crate::admit::quantity::Quantity;
-use crate::schema::{ListKind, Scalar, Schema, Shape, Unknown};
+use crate::schema::{Scalar, Schema, Shape, Unknown};
 
 /// A value.
 #[derive(Debug, Clone)]
@@ -284,10 +284,4 @@ fn field_schema<'a>(schema: Option<&'a Schema>, name: &str) -> Option<&'a Schema
         Shape::Map { values, .. } => Some(values),
         _ => None,
     }
-}
-
-/// The element of an old list that an element was, where elements have an identity.
-pub(crate) fn counterpart<'a>(element: &Json, old: &'a [Json], kind: &ListKind) -> Option<&'a Json> {
-    let ListKind::Map(keys) = kind else { return None };
-    old.iter().find(|candidate| keys.iter().all(|key| candidate.get(&**key) == element.get(&**key)))
 }

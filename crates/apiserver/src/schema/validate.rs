@@ -273,7 +273,7 @@ fn check_list(
 }
 
 /// The element of the old list that `element` was, where elements have an identity.
-fn counterpart<'a>(element: &Value, old: &'a [Value], kind: &ListKind) -> Option<&'a Value> {
+pub(super) fn counterpart<'a>(element: &Value, old: &'a [Value], kind: &ListKind) -> Option<&'a Value> {
     let ListKind::Map(keys) = kind else { return None };
     old.iter().find(|candidate| keys.iter().all(|key| candidate.get(&**key) == element.get(&**key)))
 }

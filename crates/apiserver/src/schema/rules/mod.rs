@@ -2,8 +2,9 @@
 
 use serde_json::Value as Json;
 
-use super::{FieldError, FieldErrorKind, ListKind, Schema, Shape, Unknown};
-use crate::cel::{EvalError, Program, Scope, Value, counterpart};
+use super::validate::counterpart;
+use super::{FieldError, FieldErrorKind, Schema, Shape, Unknown};
+use crate::cel::{EvalError, Program, Scope, Value};
 
 mod definition;
 mod field_path;
@@ -160,7 +161,7 @@ impl Checker {
             (Shape::List { items, kind }, Json::Array(elements)) => {
                 let before = old.and_then(Json::as_array).map_or(&[][..], Vec::as_slice);
                 for (at, element) in elements.iter().enumerate() {
-                    self.node(&format!("{path}[{at}]"), element, same(element, before, kind), items);
+                    self.node(&format!("{path}[{at}]"), element, counterpart(element, before, kind), items);
                 }
             }
             _ => {}
@@ -243,10 +244,6 @@ impl Checker {
             _ => rule.words(),
         }
     }
-}
-
-fn same<'a>(element: &Json, old: &'a [Json], kind: &ListKind) -> Option<&'a Json> {
-    counterpart(element, old, kind)
 }
 
 fn child(path: &str, name: &str) -> String {
