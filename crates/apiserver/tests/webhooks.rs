@@ -232,6 +232,33 @@ async fn selectors_and_dry_runs_decide_who_is_asked() {
 }
 
 #[tokio::test]
+async fn match_conditions_leave_webhooks_out() {
+    let world = World::new().await;
+    let hook = Hook::start(|_, _| deny(json!({"message": "asked"}))).await;
+    let conditions = json!({"matchConditions": [
+        {"name": "not-the-quiet", "expression": "!object.metadata.name.startsWith('quiet')"},
+        {"name": "people-only", "expression": "request.userInfo.username == 'admin' && request.operation != 'DELETE'"},
+    ]});
+    configure(&world, VALIDATING, "v", &[with(webhook("w.example.com", hook.client("/x")), &conditions)])
+        .await;
+    world.client.post(CONFIG_MAPS, &config_map("quiet-1", &json!({}))).await.ok(201);
+    assert_eq!(hook.paths(), Vec::<String>::new());
+    let refused = world.client.post(CONFIG_MAPS, &config_map("loud", &json!({}))).await;
+    assert_eq!(refused.json()["message"], "admission webhook \"w.example.com\" denied the request: asked");
+    // Where nothing says no, what cannot be judged is up to the failure policy.
+    let broken = json!({"matchConditions": [{"name": "broken", "expression": "object.data.missing == 'x'"}]});
+    world.client.delete(&format!("{VALIDATING}/v")).await.ok(200);
+    configure(&world, VALIDATING, "v", &[with(webhook("w.example.com", hook.client("/x")), &broken)]).await;
+    let failed = world.client.post(CONFIG_MAPS, &config_map("x", &json!({}))).await;
+    assert_eq!(failed.code, 403, "{}", failed.json());
+    assert!(
+        failed.json()["message"]
+            .as_str()
+            .is_some_and(|message| message.contains("resulted in error: no such key"))
+    );
+}
+
+#[tokio::test]
 async fn a_service_is_called_under_its_own_name_where_its_node_published_it() {
     let world = World::new().await;
     let hook = Hook::start(|_, _| deny(json!({"message": "seen"}))).await;

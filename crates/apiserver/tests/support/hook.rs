@@ -1,5 +1,7 @@
 //! A webhook that answers as a test says.
 
+#![allow(dead_code, reason = "every test uses another part of it")]
+
 use std::{
     convert::Infallible,
     net::SocketAddr,

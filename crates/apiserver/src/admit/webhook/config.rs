@@ -100,7 +100,6 @@ pub(super) struct Hook {
 /// An expression that must hold for the webhook to be asked.
 #[derive(Debug, Clone)]
 pub(super) struct MatchCondition {
-    pub(super) name: String,
     pub(super) expression: String,
 }
 
@@ -190,10 +189,7 @@ fn read(hook: &Value, id: String) -> Hook {
         namespace_selector: LabelSelector::parse(&selector_text(&hook["namespaceSelector"])),
         object_selector: LabelSelector::parse(&selector_text(&hook["objectSelector"])),
         match_conditions: conditions
-            .map(|condition| MatchCondition {
-                name: text(condition, "name").to_owned(),
-                expression: text(condition, "expression").to_owned(),
-            })
+            .map(|condition| MatchCondition { expression: text(condition, "expression").to_owned() })
             .collect(),
         side_effects: match text(hook, "sideEffects") {
             "None" | "NoneOnDryRun" => SideEffects::NoneOnDryRun,

@@ -6,7 +6,7 @@ use futures::future::join_all;
 use serde_json::Value;
 
 use super::{
-    Attributes, Kind, Rehearsal,
+    Attributes, Kind, Rehearsal, conditions,
     config::{FailurePolicy, Hook, Reinvocation, SideEffects, Sort},
     review::{Question, Verdict},
     rules::{self, Invocation},
@@ -57,7 +57,7 @@ impl Engine {
                 let invocation =
                     rules::invocation(hook, attributes, object.as_deref(), old, &served, &self.store)?;
                 let Some(invocation) = invocation else { continue };
-                if !self.conditions_hold(&invocation, attributes)? {
+                if !conditions_hold(&invocation, attributes, object.as_deref(), old)? {
                     continue;
                 }
                 let changed =
@@ -98,7 +98,7 @@ impl Engine {
         for hook in &hooks {
             let found = rules::invocation(hook, attributes, object, old, &served, &self.store)?;
             if let Some(invocation) = found
-                && self.conditions_hold(&invocation, attributes)?
+                && conditions_hold(&invocation, attributes, object, old)?
             {
                 invocations.push(invocation);
             }
@@ -192,26 +192,34 @@ impl Engine {
             .map_err(|why| Trouble::Unanswered(format!("could not create admission objects: {why}")))?;
         let answer =
             self.webhooks.clients.ask(hook, self, &question.body).await.map_err(Trouble::Unanswered)?;
+        if let Some(why) = question.mismatch(&answer) {
+            return Err(Trouble::Unanswered(format!("failed to call webhook: {why}")));
+        }
         question
             .verdict(sort, &answer)
             .map_err(|why| Trouble::Unanswered(format!("received invalid webhook response: {why}")))
     }
+}
 
-    /// Whether the conditions of a webhook hold for a request.
-    fn conditions_hold(&self, invocation: &Invocation, attributes: &Attributes<'_>) -> Result<bool, Failure> {
-        let Some(first) = invocation.hook.match_conditions.first() else { return Ok(true) };
-        let why = format!(
-            "match condition \"{}\" ({}) of webhook \"{}\" cannot be evaluated: this server does not evaluate \
-             CEL expressions yet; use rules and selectors instead",
-            first.name, first.expression, invocation.hook.name
-        );
-        match invocation.hook.failure_policy {
-            FailurePolicy::Ignore => {
-                tracing::warn!(webhook = invocation.hook.name, why, "skipped a webhook");
-                Ok(false)
-            }
-            FailurePolicy::Fail => Err(Failure::forbidden(attributes.resource, &attributes.name, &why)),
+/// Whether the conditions of a webhook hold for a request; what cannot be judged is up to the failure policy.
+fn conditions_hold(
+    invocation: &Invocation,
+    attributes: &Attributes<'_>,
+    object: Option<&Value>,
+    old: Option<&Value>,
+) -> Result<bool, Failure> {
+    if invocation.hook.match_conditions.is_empty() {
+        return Ok(true);
+    }
+    let object = object.map(|object| seen(attributes.resource, invocation, object));
+    let old = old.map(|old| seen(attributes.resource, invocation, old));
+    match conditions::hold(invocation, attributes, object.as_ref(), old.as_ref()) {
+        Ok(hold) => Ok(hold),
+        Err(why) if invocation.hook.failure_policy == FailurePolicy::Ignore => {
+            tracing::warn!(webhook = invocation.hook.name, why, "left out a webhook");
+            Ok(false)
         }
+        Err(why) => Err(Failure::forbidden(attributes.resource, &attributes.name, &why)),
     }
 }
 

@@ -6,10 +6,11 @@
 //!                                          store ◀─ validating webhooks, all at once
 //! ```
 //!
-//! [`config`] reads the configurations, [`rules`] decides who is asked, [`review`] writes the question and
+//! [`config`] reads the configurations, [`rules`] and [`conditions`] decide who is asked, [`review`] writes the question and
 //! reads the answer, [`client`] carries both, [`dispatch`] puts them in order and decides what a failure means.
 
 mod client;
+mod conditions;
 mod config;
 mod dispatch;
 mod review;

@@ -4,7 +4,10 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::{Map, Value, json};
 
 use super::{Attributes, Kind, Rehearsal, config::Sort, rules::Invocation};
-use crate::status::{Cause, Details, Failure};
+use crate::{
+    status::{Cause, Details, Failure},
+    types::Resource,
+};
 
 /// Versions of `AdmissionReview` that we speak.
 const KNOWN: [&str; 2] = ["v1", "v1beta1"];
@@ -43,39 +46,26 @@ impl Question {
             .ok_or("webhook does not accept known AdmissionReview versions (v1, v1beta1)")?
             .clone();
         let uid = uuid::Uuid::new_v4().to_string();
-        let asked = invocation.resource.as_deref().unwrap_or(attributes.resource);
-        let resource = |group: &str, version: &str, plural: &str| json!({"group": group, "version": version, "resource": plural});
-        let kind = |kind: &Kind| json!({"group": kind.group, "version": kind.version, "kind": kind.kind});
-        let mut request = json!({
-            "uid": uid,
-            "kind": kind(&invocation.kind),
-            "resource": resource(&asked.group, &asked.version, &asked.plural),
-            "requestKind": kind(&attributes.kind),
-            "requestResource": resource(
-                &attributes.resource.group, &attributes.resource.version, &attributes.resource.plural
-            ),
-            "operation": attributes.verb.name(),
-            "userInfo": {"username": attributes.user.name, "groups": attributes.user.groups},
-            "object": object,
-            "oldObject": old,
-            "dryRun": attributes.rehearsal == Rehearsal::DryRun,
-            "options": attributes.options,
-        });
-        let namespace = attributes.effective_namespace();
-        for (field, value) in [
-            ("subResource", attributes.subresource),
-            ("requestSubResource", attributes.subresource),
-            ("name", &attributes.name),
-            ("namespace", namespace),
-        ] {
-            if !value.is_empty() {
-                request[field] = value.into();
-            }
-        }
+        let mut request = request(attributes, invocation);
+        request["uid"] = uid.as_str().into();
+        request["object"] = object.cloned().unwrap_or_default();
+        request["oldObject"] = old.cloned().unwrap_or_default();
         let body = json!({
             "kind": "AdmissionReview", "apiVersion": format!("admission.k8s.io/{version}"), "request": request,
         });
         Ok(Self { uid, version, body })
+    }
+
+    /// Says so where an answer is a review of another version than the question.
+    pub(super) fn mismatch(&self, answer: &Value) -> Option<String> {
+        let found = answer["apiVersion"].as_str()?.strip_prefix("admission.k8s.io/")?;
+        let differs = answer["kind"] == "AdmissionReview" && KNOWN.contains(&found) && found != self.version;
+        differs.then(|| {
+            format!(
+                "converting ({found}.AdmissionReview) to ({}.AdmissionReview): unknown conversion",
+                self.version
+            )
+        })
     }
 
     /// Reads and checks the answer.
@@ -131,6 +121,34 @@ impl Question {
             result: response["status"].clone(),
         })
     }
+}
+
+/// What a webhook is told of a request, without the objects.
+pub(super) fn request(attributes: &Attributes<'_>, invocation: &Invocation) -> Value {
+    let asked = invocation.resource.as_deref().unwrap_or(attributes.resource);
+    let resource = |resource: &Resource| json!({"group": *resource.group, "version": *resource.version, "resource": *resource.plural});
+    let kind = |kind: &Kind| json!({"group": kind.group, "version": kind.version, "kind": kind.kind});
+    let mut request = json!({
+        "kind": kind(&invocation.kind),
+        "resource": resource(asked),
+        "requestKind": kind(&attributes.kind),
+        "requestResource": resource(attributes.resource),
+        "operation": attributes.verb.name(),
+        "userInfo": {"username": attributes.user.name, "groups": attributes.user.groups},
+        "dryRun": attributes.rehearsal == Rehearsal::DryRun,
+        "options": attributes.options,
+    });
+    for (field, value) in [
+        ("subResource", attributes.subresource),
+        ("requestSubResource", attributes.subresource),
+        ("name", &attributes.name),
+        ("namespace", attributes.effective_namespace()),
+    ] {
+        if !value.is_empty() {
+            request[field] = value.into();
+        }
+    }
+    request
 }
 
 /// `group/version, Kind=kind`, as Go writes it.
