@@ -88,7 +88,7 @@ async fn a_condition_that_never_holds_says_so_without_waiting() {
 async fn a_kind_is_served_once_it_is_installed() {
     let cluster = Cluster::start().await;
     cluster
-        .install(&[definition(json!({"type": "object", "properties": {"spec": {"type": "object"}}}))])
+        .install(&[definition(&json!({"type": "object", "properties": {"spec": {"type": "object"}}}))])
         .await;
     let inventory = cluster.inventory().await;
     let widgets = kube::core::ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Widget"));
@@ -103,10 +103,10 @@ async fn a_kind_is_served_once_it_is_installed() {
 #[should_panic(expected = "schema")]
 async fn a_schema_that_is_not_structural_fails_the_test() {
     let cluster = Cluster::start().await;
-    cluster.install(&[definition(json!({"properties": {"spec": {"properties": {"a": {}}}}}))]).await;
+    cluster.install(&[definition(&json!({"properties": {"spec": {"properties": {"a": {}}}}}))]).await;
 }
 
-fn definition(schema: serde_json::Value) -> CustomResourceDefinition {
+fn definition(schema: &serde_json::Value) -> CustomResourceDefinition {
     serde_json::from_value(json!({
         "metadata": {"name": "widgets.example.com"},
         "spec": {"group": "example.com", "scope": "Namespaced",

@@ -3,10 +3,11 @@
 //!
 //! The candidates are processes of their own: this test starts itself again. Between each and
 //! the API server stands a gate that notes what comes through and can be shut.
+#![allow(clippy::print_stdout, reason = "figures for whoever looks")]
 
 mod support;
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use nix::sys::signal::Signal;
 use steersman_test::Cluster;
@@ -105,7 +106,6 @@ async fn paused(gates: &[Gate; 2], lease: &str) -> Vec<Written> {
     first.signal(Signal::SIGCONT);
     assert_eq!(first.wait().await, Some(4), "it sees that it was replaced");
     let late = gates[0].writes().into_iter().filter(|write| write.at > replaced.at).collect();
-    tokio::time::sleep(Duration::from_millis(1)).await;
     second.stop().await;
     gates.iter().for_each(Gate::forget);
     late

@@ -4,6 +4,7 @@
 //! Time is virtual: a round is ten minutes of storm and an hour of silence, and takes seconds.
 //! `SOAK_SECONDS` says for how long rounds are begun, with other seeds each (at least one is),
 //! `SOAK_SEED` with which seed to start.
+#![allow(clippy::print_stdout, reason = "the seed, to try it again")]
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
