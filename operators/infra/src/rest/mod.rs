@@ -91,7 +91,14 @@ impl Access {
 impl RestOptions {
     /// Options with defaults for everything else.
     pub fn new(plugins: Registry, history: History) -> Self {
-        Self { plugins, history, inputs: Inputs::default(), namespace: "default".into(), access: Access::Local, clock: system_clock() }
+        Self {
+            plugins,
+            history,
+            inputs: Inputs::default(),
+            namespace: "default".into(),
+            access: Access::Local,
+            clock: system_clock(),
+        }
     }
 }
 
@@ -126,7 +133,8 @@ pub async fn rest(
 ) -> Result<(), RestError> {
     let address = listener.local_addr()?;
     options.access.check(address)?;
-    let intake = Intake::new(&client, &options.namespace, options.plugins.clone(), Clock::clone(&options.clock));
+    let intake =
+        Intake::new(&client, &options.namespace, options.plugins.clone(), Clock::clone(&options.clock));
     let face = Arc::new(Face {
         ids: Ids::new(client.clone(), &options.namespace),
         guard: Guard::new(options.access),
