@@ -35,6 +35,7 @@ impl Reply {
     }
 
     #[must_use]
+    #[expect(clippy::needless_pass_by_value, reason = "numbers and texts read better without a reference")]
     pub fn with(mut self, name: &'static str, value: impl ToString) -> Self {
         self.headers.push((name, value.to_string()));
         self

@@ -205,23 +205,20 @@ impl Connection {
     /// What comes next. May be given up at any time. Shows the server meanwhile that we live.
     pub(super) async fn next(&mut self) -> Result<Incoming, AmqpError> {
         loop {
-            let frame = match Frame::read(&mut self.arrived)? {
-                Some(frame) => frame,
-                None => {
-                    let beat = self.spoke + self.heartbeat / 2;
-                    let silence = self.heard + self.heartbeat * 2;
-                    tokio::select! {
-                        read = self.stream.read_buf(&mut self.arrived) => {
-                            if read? == 0 {
-                                return Err(AmqpError::Closed);
-                            }
-                            self.heard = Instant::now();
+            let Some(frame) = Frame::read(&mut self.arrived)? else {
+                let beat = self.spoke + self.heartbeat / 2;
+                let silence = self.heard + self.heartbeat * 2;
+                tokio::select! {
+                    read = self.stream.read_buf(&mut self.arrived) => {
+                        if read? == 0 {
+                            return Err(AmqpError::Closed);
                         }
-                        () = tokio::time::sleep_until(beat) => self.send(&Frame::heartbeat()).await?,
-                        () = tokio::time::sleep_until(silence) => return Err(AmqpError::Silent),
+                        self.heard = Instant::now();
                     }
-                    continue;
+                    () = tokio::time::sleep_until(beat) => self.send(&Frame::heartbeat()).await?,
+                    () = tokio::time::sleep_until(silence) => return Err(AmqpError::Silent),
                 }
+                continue;
             };
             if let Some(incoming) = self.understand(frame).await? {
                 return Ok(incoming);
