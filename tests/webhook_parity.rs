@@ -29,12 +29,12 @@ fn script(path: &str, request: &Value) -> Reply {
     let add = |path: &str, value: Value| patch(&json!([{"op": "add", "path": path, "value": value}]));
     let raw = |response: Value| Reply::Review(response);
     match path {
-        "/deny" => deny(json!({"code": 403, "reason": "Forbidden", "message": "not today",
+        "/deny" => deny(&json!({"code": 403, "reason": "Forbidden", "message": "not today",
             "details": {"name": "x", "kind": "ConfigMap", "causes": [{"reason": "FieldValueInvalid", "field": "data.a", "message": "is bad"}]}})),
-        "/deny-invalid" => deny(json!({"code": 422, "reason": "Invalid", "message": "no", "status": "Failure"})),
-        "/deny-silently" => deny(Value::Null),
-        "/deny-with-reason" => deny(json!({"reason": "Because"})),
-        "/deny-as-success" => deny(json!({"code": 200, "status": "Success", "message": "fine"})),
+        "/deny-invalid" => deny(&json!({"code": 422, "reason": "Invalid", "message": "no", "status": "Failure"})),
+        "/deny-silently" => deny(&Value::Null),
+        "/deny-with-reason" => deny(&json!({"reason": "Because"})),
+        "/deny-as-success" => deny(&json!({"code": 200, "status": "Success", "message": "fine"})),
         "/warn" => raw(json!({"allowed": true, "warnings": ["mind the gap", "and the \"step\""]})),
         "/warn-and-deny" => raw(json!({"allowed": false, "warnings": ["last warning"], "status": {"message": "no"}})),
         "/wrong-uid" => raw(json!({"uid": "other", "allowed": true})),

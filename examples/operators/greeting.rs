@@ -18,7 +18,6 @@ use kube::{
 };
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 use steersman::{CancellationToken, Context, Controller, Error, Manager, Options, Outcome, Reconciler};
 
 /// Whom to greet, and how.
@@ -85,9 +84,10 @@ async fn main() -> anyhow::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::{Value, json};
     use steersman_test::Cluster;
 
-    fn ada(spec: Value) -> Value {
+    fn ada(spec: &Value) -> Value {
         json!({"apiVersion": "examples.steersman.io/v1", "kind": "Greeting", "metadata": {"name": "ada"}, "spec": spec})
     }
 
@@ -96,7 +96,7 @@ mod tests {
         let cluster = Cluster::start().await;
         cluster.install([&Greeting::crd()]).await;
         let running = cluster.run(controller());
-        cluster.create_json::<Greeting>(ada(json!({"name": "Ada"}))).await;
+        cluster.create_json::<Greeting>(ada(&json!({"name": "Ada"}))).await;
         let greeted = |text: &'static str| {
             move |config: &ConfigMap| {
                 config.data.as_ref().and_then(|data| data.get("text")).is_some_and(|it| it == text)
@@ -124,7 +124,7 @@ mod tests {
         for writes in 0..2 {
             let cluster = Cluster::start().await;
             cluster.install([&Greeting::crd()]).await;
-            cluster.create_json::<Greeting>(ada(json!({"name": "Ada"}))).await;
+            cluster.create_json::<Greeting>(ada(&json!({"name": "Ada"}))).await;
             cluster.faults().crash_after(writes);
             let running = cluster.run(controller());
             cluster.faults().crashed().await;

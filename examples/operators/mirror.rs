@@ -124,7 +124,7 @@ mod tests {
     use serde_json::{Value, json};
     use steersman_test::Cluster;
 
-    fn mirror(namespaces: Value) -> Value {
+    fn mirror(namespaces: &Value) -> Value {
         json!({"apiVersion": "examples.steersman.io/v1", "kind": "Mirror", "metadata": {"name": "house"},
                "spec": {"data": {"colour": "blue"}, "namespaces": namespaces}})
     }
@@ -139,7 +139,7 @@ mod tests {
         cluster.install([&Mirror::crd()]).await;
         let running = cluster.run(controller());
         cluster.create_json::<Namespace>(json!({"metadata": {"name": "team-a"}})).await;
-        cluster.create_json::<Mirror>(mirror(json!(["team-a", "team-b"]))).await;
+        cluster.create_json::<Mirror>(mirror(&json!(["team-a", "team-b"]))).await;
         cluster.wait_until("team-a/house", blue).await;
 
         cluster.create_json::<Namespace>(json!({"metadata": {"name": "team-b"}})).await;

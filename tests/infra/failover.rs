@@ -31,7 +31,7 @@ fn when_the_controller_that_acts_is_killed_the_other_goes_on() {
     assert_eq!(place.send("POST", "/api/v1/resource-types", Some(job)).0, 201);
     for name in ["one", "two"] {
         let (code, made) =
-            place.send("POST", "/api/v1/resources", Some(resource("Job", name, json!({"size": 10}))));
+            place.send("POST", "/api/v1/resources", Some(resource("Job", name, &json!({"size": 10}))));
         assert_eq!(code, 201, "{made}");
     }
     eventually("both jobs have begun", || (world.lock().jobs.len() == 2).then_some(()));
@@ -41,7 +41,7 @@ fn when_the_controller_that_acts_is_killed_the_other_goes_on() {
     let place = Place { address: &second.address, kubeconfig: kubernetes.kubeconfig() };
     // While nobody leads, the standby's REST API takes wishes all the same.
     let (code, made) =
-        place.send("POST", "/api/v1/resources", Some(resource("Job", "three", json!({"size": 10}))));
+        place.send("POST", "/api/v1/resources", Some(resource("Job", "three", &json!({"size": 10}))));
     assert_eq!(code, 201, "{made}");
     eventually("the other one begins the third job", || (world.lock().jobs.len() == 3).then_some(()));
     for ended in world.lock().jobs.values_mut() {

@@ -14,15 +14,15 @@ use crate::{
 };
 
 /// Where the scenario takes place.
-pub struct Place<'a> {
+pub(crate) struct Place<'a> {
     /// Address of the REST API.
-    pub address: &'a str,
+    pub(crate) address: &'a str,
     /// For `kubectl`.
-    pub kubeconfig: &'a Path,
+    pub(crate) kubeconfig: &'a Path,
 }
 
 /// Status code and body, by the curl that users have.
-pub fn curl(url: &str, args: &[&str]) -> (u16, Value) {
+pub(crate) fn curl(url: &str, args: &[&str]) -> (u16, Value) {
     let output = Command::new("curl")
         .args(["--silent", "--max-time", "30", "--write-out", "\n%{http_code}"])
         .args(args)
@@ -36,18 +36,18 @@ pub fn curl(url: &str, args: &[&str]) -> (u16, Value) {
 }
 
 impl Place<'_> {
-    pub fn get(&self, path: &str) -> (u16, Value) {
+    pub(crate) fn get(&self, path: &str) -> (u16, Value) {
         curl(&format!("{}{path}", self.address), &[])
     }
 
-    pub fn send(&self, method: &str, path: &str, body: Option<Value>) -> (u16, Value) {
+    pub(crate) fn send(&self, method: &str, path: &str, body: Option<Value>) -> (u16, Value) {
         let body = body.map(|body| body.to_string()).unwrap_or_default();
         let url = format!("{}{path}", self.address);
         curl(&url, &["--request", method, "--header", "Content-Type: application/json", "--data", &body])
     }
 
     /// Waits until a resource is as it should be.
-    pub fn wait(&self, path: &str, what: &str, is: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) fn wait(&self, path: &str, what: &str, is: impl Fn(&Value) -> bool) -> Value {
         let mut last = Value::Null;
         eventually(&format!("{path} is {what}; see what it said last in the scenario"), || {
             last = self.get(path).1;
@@ -81,7 +81,7 @@ impl Place<'_> {
 }
 
 /// The type of the disks in the small world.
-pub fn disk_type(world: &World) -> Value {
+pub(crate) fn disk_type(world: &World) -> Value {
     json!({
         "name": "Disk",
         "version": "v1",
@@ -100,7 +100,7 @@ pub fn disk_type(world: &World) -> Value {
     })
 }
 
-pub fn resource(kind: &str, name: &str, spec: Value) -> Value {
+pub(crate) fn resource(kind: &str, name: &str, spec: &Value) -> Value {
     json!({"name": name, "resource_type_name": kind, "resource_type_version": "v1", "action_plugin": "http", "spec": spec})
 }
 
@@ -109,24 +109,24 @@ fn is(status: &'static str, generation: i64) -> impl Fn(&Value) -> bool {
 }
 
 /// From the first type to the last deletion.
-pub fn scenario(place: &Place<'_>, world: &World) {
+pub(crate) fn scenario(place: &Place<'_>, world: &World) {
     assert_eq!(place.get("/health").0, 200);
     let (code, kind) = place.send("POST", "/api/v1/resource-types", Some(disk_type(world)));
     assert_eq!((code, &kind["id"]), (201, &json!(1)), "{kind}");
     assert_eq!(place.send("POST", "/api/v1/resource-types", Some(disk_type(world))).0, 409);
 
     let (code, refused) =
-        place.send("POST", "/api/v1/resources", Some(resource("Disk", "data", json!({"size": 5}))));
+        place.send("POST", "/api/v1/resources", Some(resource("Disk", "data", &json!({"size": 5}))));
     let reason = "Spec validation failed: size: 5 is less than the minimum of 10";
     assert_eq!((code, &refused["detail"]), (400, &json!(reason)));
 
     // One that fails at first, and is repeated.
     world.lock().failures = 2;
     let (code, made) =
-        place.send("POST", "/api/v1/resources", Some(resource("Disk", "data", json!({"size": 100}))));
+        place.send("POST", "/api/v1/resources", Some(resource("Disk", "data", &json!({"size": 100}))));
     assert_eq!((code, &made["id"], &made["status"]), (201, &json!(1), &json!("pending")), "{made}");
     assert_eq!(
-        place.send("POST", "/api/v1/resources", Some(resource("Disk", "data", json!({"size": 100})))).0,
+        place.send("POST", "/api/v1/resources", Some(resource("Disk", "data", &json!({"size": 100})))).0,
         409
     );
     place.wait("/api/v1/resources/1", "ready", is("ready", 1));

@@ -11,26 +11,26 @@ use serde_json::{Value, json};
 
 /// The API and what it knows.
 #[derive(Clone)]
-pub struct World {
-    pub url: String,
+pub(crate) struct World {
+    pub(crate) url: String,
     state: Arc<Mutex<State>>,
 }
 
 #[derive(Default)]
-pub struct State {
+pub(crate) struct State {
     /// What there is, by path.
-    pub disks: BTreeMap<String, Value>,
+    pub(crate) disks: BTreeMap<String, Value>,
     /// How often each idempotency key has made something happen.
-    pub keys: HashMap<String, u32>,
+    pub(crate) keys: HashMap<String, u32>,
     /// How many of the next changes fail.
-    pub failures: u32,
+    pub(crate) failures: u32,
     /// Jobs begun at `/jobs`, by path, and whether they may end.
-    pub jobs: BTreeMap<String, bool>,
+    pub(crate) jobs: BTreeMap<String, bool>,
 }
 
 impl World {
     /// Serves until the test ends.
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         let world = Self { url, state: Arc::default() };
@@ -44,7 +44,7 @@ impl World {
         world
     }
 
-    pub fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap()
     }
 

@@ -12,7 +12,7 @@ const MUTATING: &str = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookcon
 const VALIDATING: &str = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations";
 
 /// A webhook about ConfigMaps.
-fn webhook(name: &str, client: Value) -> Value {
+fn webhook(name: &str, client: &Value) -> Value {
     json!({
         "name": name, "sideEffects": "None", "admissionReviewVersions": ["v1"], "clientConfig": client,
         "rules": [{"operations": ["*"], "apiGroups": [""], "apiVersions": ["v1"], "resources": ["configmaps", "configmaps/*"]}],
@@ -44,13 +44,13 @@ fn status(answer: &support::Answer) -> (u16, String, String) {
 async fn a_refusal_reaches_the_client_with_the_webhooks_name_and_words() {
     let world = World::new().await;
     let hook = Hook::start(|_, request| match request["object"]["data"]["answer"].as_str() {
-        Some("no") => deny(json!({"code": 403, "reason": "Forbidden", "message": "not today",
+        Some("no") => deny(&json!({"code": 403, "reason": "Forbidden", "message": "not today",
             "details": {"causes": [{"field": "data.answer", "message": "is no"}]}})),
-        Some("silent") => deny(Value::Null),
+        Some("silent") => deny(&Value::Null),
         _ => Reply::Review(json!({"allowed": true, "warnings": ["mind the gap"]})),
     })
     .await;
-    configure(&world, VALIDATING, "v", &[webhook("check.example.com", hook.client("/v"))]).await;
+    configure(&world, VALIDATING, "v", &[webhook("check.example.com", &hook.client("/v"))]).await;
 
     let no = world.client.post(CONFIG_MAPS, &config_map("a", &json!({"answer": "no"}))).await;
     let expected = "admission webhook \"check.example.com\" denied the request: not today";
@@ -104,10 +104,10 @@ async fn mutating_webhooks_come_first_and_in_order_and_see_what_others_changed()
         }
     })
     .await;
-    configure(&world, VALIDATING, "v", &[webhook("v.example.com", hook.client("/validate"))]).await;
+    configure(&world, VALIDATING, "v", &[webhook("v.example.com", &hook.client("/validate"))]).await;
     let first =
-        with(webhook("b.example.com", hook.client("/first")), &json!({"reinvocationPolicy": "IfNeeded"}));
-    configure(&world, MUTATING, "b", &[webhook("c.example.com", hook.client("/second"))]).await;
+        with(webhook("b.example.com", &hook.client("/first")), &json!({"reinvocationPolicy": "IfNeeded"}));
+    configure(&world, MUTATING, "b", &[webhook("c.example.com", &hook.client("/second"))]).await;
     configure(&world, MUTATING, "a", &[first]).await;
 
     let made = world.client.post(CONFIG_MAPS, &config_map("x", &json!({"own": "0"}))).await.ok(201);
@@ -139,7 +139,7 @@ async fn failure_policies_decide_what_silence_means() {
         ("/wrong", "received invalid webhook response: expected response.uid=".into()),
     ];
     for (path, expected) in cases {
-        let object = with(webhook("w.example.com", hook.client(path)), &json!({"timeoutSeconds": 1}));
+        let object = with(webhook("w.example.com", &hook.client(path)), &json!({"timeoutSeconds": 1}));
         configure(&world, VALIDATING, "v", std::slice::from_ref(&object)).await;
         let failed = world.client.post(CONFIG_MAPS, &config_map("x", &json!({}))).await;
         let (code, reason, message) = status(&failed);
@@ -172,7 +172,7 @@ async fn failure_policies_decide_what_silence_means() {
         ),
         (absent, "Post \"https://nope.default.svc:443/?timeout=10s\": service \"nope\" not found".to_owned()),
     ] {
-        configure(&world, VALIDATING, "v", &[webhook("w.example.com", client)]).await;
+        configure(&world, VALIDATING, "v", &[webhook("w.example.com", &client)]).await;
         let failed = world.client.post(CONFIG_MAPS, &config_map("x", &json!({}))).await;
         let expected = format!(
             "Internal error occurred: failed calling webhook \"w.example.com\": failed to call webhook: {expected}"
@@ -182,7 +182,7 @@ async fn failure_policies_decide_what_silence_means() {
     }
 
     world.client.post(CONFIG_MAPS, &config_map("x", &json!({}))).await.ok(201);
-    configure(&world, MUTATING, "m", &[webhook("w.example.com", hook.client("/patch"))]).await;
+    configure(&world, MUTATING, "m", &[webhook("w.example.com", &hook.client("/patch"))]).await;
     let failed = world.client.delete(&format!("{CONFIG_MAPS}/x")).await;
     let expected = "Internal error occurred: admission webhook \"w.example.com\" attempted to modify the object, which is not supported for this operation";
     assert_eq!(failed.json()["message"], expected);
@@ -206,8 +206,8 @@ async fn selectors_and_dry_runs_decide_who_is_asked() {
         VALIDATING,
         "v",
         &[
-            with(webhook("a.example.com", client()), &objects),
-            with(webhook("b.example.com", hook.client("/team")), &namespaces),
+            with(webhook("a.example.com", &client()), &objects),
+            with(webhook("b.example.com", &hook.client("/team")), &namespaces),
         ],
     )
     .await;
@@ -234,12 +234,12 @@ async fn selectors_and_dry_runs_decide_who_is_asked() {
 #[tokio::test]
 async fn match_conditions_leave_webhooks_out() {
     let world = World::new().await;
-    let hook = Hook::start(|_, _| deny(json!({"message": "asked"}))).await;
+    let hook = Hook::start(|_, _| deny(&json!({"message": "asked"}))).await;
     let conditions = json!({"matchConditions": [
         {"name": "not-the-quiet", "expression": "!object.metadata.name.startsWith('quiet')"},
         {"name": "people-only", "expression": "request.userInfo.username == 'admin' && request.operation != 'DELETE'"},
     ]});
-    configure(&world, VALIDATING, "v", &[with(webhook("w.example.com", hook.client("/x")), &conditions)])
+    configure(&world, VALIDATING, "v", &[with(webhook("w.example.com", &hook.client("/x")), &conditions)])
         .await;
     world.client.post(CONFIG_MAPS, &config_map("quiet-1", &json!({}))).await.ok(201);
     assert_eq!(hook.paths(), Vec::<String>::new());
@@ -248,7 +248,7 @@ async fn match_conditions_leave_webhooks_out() {
     // Where nothing says no, what cannot be judged is up to the failure policy.
     let broken = json!({"matchConditions": [{"name": "broken", "expression": "object.data.missing == 'x'"}]});
     world.client.delete(&format!("{VALIDATING}/v")).await.ok(200);
-    configure(&world, VALIDATING, "v", &[with(webhook("w.example.com", hook.client("/x")), &broken)]).await;
+    configure(&world, VALIDATING, "v", &[with(webhook("w.example.com", &hook.client("/x")), &broken)]).await;
     let failed = world.client.post(CONFIG_MAPS, &config_map("x", &json!({}))).await;
     assert_eq!(failed.code, 403, "{}", failed.json());
     assert!(
@@ -261,12 +261,12 @@ async fn match_conditions_leave_webhooks_out() {
 #[tokio::test]
 async fn a_service_is_called_under_its_own_name_where_its_node_published_it() {
     let world = World::new().await;
-    let hook = Hook::start(|_, _| deny(json!({"message": "seen"}))).await;
+    let hook = Hook::start(|_, _| deny(&json!({"message": "seen"}))).await;
     let service = json!({"metadata": {"name": "hook", "annotations": {"steersman.io/address": format!("127.0.0.1:{}", hook.port())}},
         "spec": {"ports": [{"port": 443, "targetPort": 9443}]}});
     world.client.post("/api/v1/namespaces/default/services", &service).await.ok(201);
     let client = json!({"service": {"name": "hook", "namespace": "default", "path": "/x"}, "caBundle": hook.ca_bundle()});
-    configure(&world, VALIDATING, "v", &[webhook("w.example.com", client)]).await;
+    configure(&world, VALIDATING, "v", &[webhook("w.example.com", &client)]).await;
     let refused = world.client.post(CONFIG_MAPS, &config_map("x", &json!({}))).await;
     assert_eq!(refused.json()["message"], "admission webhook \"w.example.com\" denied the request: seen");
     assert_eq!(hook.paths(), ["/x"]);
@@ -277,12 +277,12 @@ async fn scales_and_evictions_are_asked_about_in_their_own_kinds() {
     let world = World::new().await;
     let hook = Hook::start(|_, request| match request["kind"]["kind"].as_str() {
         Some("Scale") if request["object"]["spec"]["replicas"].as_i64() > Some(3) => {
-            deny(json!({"message": "too many"}))
+            deny(&json!({"message": "too many"}))
         }
         _ => allow(),
     })
     .await;
-    let mut everything = webhook("w.example.com", hook.client("/x"));
+    let mut everything = webhook("w.example.com", &hook.client("/x"));
     everything["rules"] =
         json!([{"operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "resources": ["*/scale"]}]);
     configure(&world, VALIDATING, "v", &[everything]).await;
@@ -308,10 +308,10 @@ async fn a_webhook_of_another_version_gets_the_object_in_that_version() {
     let world = World::new().await;
     let hook = Hook::start(|_, request| match request["object"]["spec"]["metrics"].is_array() {
         true => patch(&json!([{"op": "replace", "path": "/spec/maxReplicas", "value": 7}])),
-        false => deny(json!({"message": "not converted"})),
+        false => deny(&json!({"message": "not converted"})),
     })
     .await;
-    let mut only_v2 = webhook("w.example.com", hook.client("/x"));
+    let mut only_v2 = webhook("w.example.com", &hook.client("/x"));
     only_v2["rules"] = json!([{"operations": ["CREATE"], "apiGroups": ["autoscaling"], "apiVersions": ["v2"], "resources": ["horizontalpodautoscalers"]}]);
     configure(&world, MUTATING, "m", &[only_v2]).await;
     let autoscaler = json!({"metadata": {"name": "x"}, "spec": {"maxReplicas": 3, "targetCPUUtilizationPercentage": 50,

@@ -26,7 +26,8 @@ pub(crate) struct PodCleanup {
 
 /// The controller that removes left-over pods.
 pub(crate) fn controller() -> Controller<PodCleanup> {
-    Controller::new("pod-garbage-collector", PodCleanup::default()).shares_its_kind()
+    Controller::new("pod-garbage-collector", PodCleanup::default())
+        .shares_its_kind()
         .index::<Pod>(BY_NODE, |pod| node_name(pod).map(str::to_owned).into_iter().collect())
         .watches_when::<Node>(steersman::Predicate::new(|_, _| false), |node, cache: &Cache| {
             let name = node.metadata.name.as_deref().unwrap_or_default();

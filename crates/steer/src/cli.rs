@@ -24,7 +24,7 @@ pub(crate) enum Command {
     #[command(after_help = UP_HELP)]
     Up(UpArgs),
     /// Run operators against the cluster of your kubeconfig
-    Run(RunArgs),
+    Run(Box<RunArgs>),
     /// Join a control plane as a node that runs pods as processes of this machine
     Node(NodeArgs),
     /// Create or change objects so that they match files
@@ -149,7 +149,13 @@ pub(crate) struct UpArgs {
     pub(crate) memory: bool,
     /// Where objects are kept: sqlite (a file in the data folder, the default), memory, or a PostgreSQL
     /// database as postgres://user:password@host:5432/database; by default the one that DB_* name, if any
-    #[arg(long, env = "STEER_STORE", hide_env_values = true, value_name = "STORE", conflicts_with = "memory")]
+    #[arg(
+        long,
+        env = "STEER_STORE",
+        hide_env_values = true,
+        value_name = "STORE",
+        conflicts_with = "memory"
+    )]
     pub(crate) store: Option<StoreChoice>,
 }
 

@@ -33,7 +33,9 @@ pub(crate) async fn run(args: &RunArgs) -> anyhow::Result<()> {
     for (index, operator) in chosen(&args.operators).into_iter().enumerate() {
         let manager = Manager::new(client.clone(), options(operator, args, index));
         let manager = match operator {
-            Operator::Observatory => steersman_observatory::limited_controllers(manager, args.observatory.limits()),
+            Operator::Observatory => {
+                steersman_observatory::limited_controllers(manager, args.observatory.limits())
+            }
             Operator::Infra => infra(&client, manager, args, &mut beside, &shutdown).await?,
             Operator::Elasti => {
                 let options = elasti::options(&args.elasti);
@@ -44,7 +46,8 @@ pub(crate) async fn run(args: &RunArgs) -> anyhow::Result<()> {
             }
             Operator::Webapp | Operator::All => manager.controller(steersman_webapp::controller()),
         };
-        let manager = webhooks::add(manager, operator, &client, &args.webhooks, &args.lease_namespace, index)?;
+        let manager =
+            webhooks::add(manager, operator, &client, &args.webhooks, &args.lease_namespace, index)?;
         running.spawn(run_one(operator, manager, shutdown.clone()));
     }
     // The first that ends takes the others with it: a process whose operators are half gone helps nobody.

@@ -443,12 +443,15 @@ struct Faulty {
     interference: Option<Interference>,
 }
 
+/// An event, what becomes of it, and until when it is held up.
+type Held = (Frame<Bytes>, Turn, Option<Pin<Box<Sleep>>>);
+
 /// What happens to the events of one watch.
 struct Interference {
     faults: Faults,
     end: Pin<Box<WaitForCancellationFutureOwned>>,
     /// An event that is held up, and what becomes of it.
-    held: Option<(Frame<Bytes>, Turn, Option<Pin<Box<Sleep>>>)>,
+    held: Option<Held>,
     /// An event that comes a second time.
     again: Option<Frame<Bytes>>,
     over: bool,

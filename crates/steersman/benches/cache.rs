@@ -21,7 +21,7 @@ const PODS: usize = 10_000;
 fn main() {
     let wanted = std::env::args().nth(1).unwrap_or_default();
     match wanted.as_str() {
-        "ours" => report(|lines| ours(lines)),
+        "ours" => report(ours),
         "store" => report(|lines| store(lines, |_| {})),
         "pruned" => report(|lines| store(lines, |pod| pod.metadata.managed_fields = None)),
         _ => compare(),

@@ -189,9 +189,16 @@ pub struct ElastiServiceStatus {
 #[serde(rename_all = "camelCase")]
 pub struct ResolverPort {
     /// The port of the Service.
+    #[schemars(schema_with = "port_number")]
     pub port: u16,
     /// The port of the resolver.
+    #[schemars(schema_with = "port_number")]
     pub resolver_port: u16,
+}
+
+/// Kubernetes knows no format for sixteen bits.
+fn port_number(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+    schemars::json_schema!({"type": "integer", "format": "int32", "minimum": 0, "maximum": 65535})
 }
 
 /// Ports are a map by the port of the Service.

@@ -84,12 +84,6 @@ impl Watches {
         self.leave(&mut held, user, None);
     }
 
-    /// How many watches there are.
-    #[cfg(test)]
-    pub(crate) fn count(&self) -> usize {
-        self.lock().len()
-    }
-
     fn leave(&self, held: &mut BTreeMap<TargetId, Held>, user: &Key, but: Option<&TargetId>) {
         let before = held.len();
         held.retain(|id, watch| {

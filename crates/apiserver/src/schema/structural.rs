@@ -227,7 +227,12 @@ fn read_constraints(json: &Value, path: &str) -> Result<Constraints, StructuralE
             schema => Some(read(schema, &format!("{path}.not"))?.into()),
         },
         rules: json["x-kubernetes-validations"].as_array().cloned().unwrap_or_default(),
-        compiled: json["x-kubernetes-validations"].as_array().into_iter().flatten().filter_map(Rule::read).collect(),
+        compiled: json["x-kubernetes-validations"]
+            .as_array()
+            .into_iter()
+            .flatten()
+            .filter_map(Rule::read)
+            .collect(),
     })
 }
 

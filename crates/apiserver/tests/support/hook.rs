@@ -140,7 +140,7 @@ pub(crate) fn allow() -> Reply {
     Reply::Review(json!({"allowed": true}))
 }
 
-pub(crate) fn deny(status: Value) -> Reply {
+pub(crate) fn deny(status: &Value) -> Reply {
     Reply::Review(json!({"allowed": false, "status": status}))
 }
 

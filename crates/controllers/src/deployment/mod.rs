@@ -25,12 +25,12 @@ use kube::api::Patch;
 use kube::core::{Selector, SelectorExt};
 use kube::{Api, ResourceExt};
 use plan::{Action, Update};
-pub(crate) use template::{same_template, template_hash};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 use steersman::cache::Cache;
 use steersman::{Context, Controller, Error, EventType, Key, Outcome, Reconciler};
+pub(crate) use template::{same_template, template_hash};
 
 /// The index of ReplicaSets that nobody controls, by namespace.
 const ORPHANS: &str = "orphaned-replicasets";

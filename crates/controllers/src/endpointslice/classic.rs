@@ -22,7 +22,8 @@ pub(crate) struct ClassicEndpoints;
 
 /// The controller that keeps Endpoints.
 pub(crate) fn controller() -> Controller<ClassicEndpoints> {
-    Controller::new("endpoint-controller", ClassicEndpoints).shares_its_kind()
+    Controller::new("endpoint-controller", ClassicEndpoints)
+        .shares_its_kind()
         .owns::<Endpoints>()
         .watches::<Pod>(selecting)
         .concurrency(4)

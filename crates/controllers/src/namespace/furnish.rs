@@ -21,7 +21,8 @@ pub(crate) struct Furnish {
 /// The controller that furnishes namespaces; without a certificate only with service accounts.
 pub(crate) fn controller(root_ca: Option<String>) -> Controller<Furnish> {
     let publishes = root_ca.is_some();
-    let controller = Controller::new("serviceaccount-controller", Furnish { root_ca }).shares_its_kind()
+    let controller = Controller::new("serviceaccount-controller", Furnish { root_ca })
+        .shares_its_kind()
         .watches::<ServiceAccount>(|account, _| namespace_if(account, ACCOUNT))
         .concurrency(4);
     if publishes {

@@ -135,7 +135,7 @@ mod tests {
         let two = made(&set("v2"), &known);
         assert_eq!(two.revision, 2);
         assert_ne!(two.name_any(), one.name_any());
-        let known = [one.clone(), two.clone()];
+        let known = [one.clone(), two];
         assert_eq!(wanted(&set("v1"), &known, None), Wanted::Again(one.clone(), 3));
         let before = at(&set("v2"), &known, &one.name_any());
         assert_eq!(before.spec, set("v1").spec);

@@ -177,7 +177,7 @@ async fn a_killed_manager_leaves_no_watch_behind() {
 async fn what_is_put_together_wrongly_does_not_start() {
     let cluster = Cluster::start().await;
     let message = async |manager: steersman::Manager| {
-        let error = manager.run(CancellationToken::new()).await.expect_err("it must not start");
+        let error = Box::pin(manager.run(CancellationToken::new())).await.expect_err("it must not start");
         error.to_string()
     };
     let manager = || cluster.manager(cluster.options("probe"));

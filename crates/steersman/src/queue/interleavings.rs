@@ -21,7 +21,7 @@ mod sync {
 
     /// These tests delay nothing.
     pub(super) async fn sleep_until(_: Instant) {
-        std::future::pending().await
+        std::future::pending::<()>().await;
     }
 
     /// Behaves as tokio's: one permit is stored, a wake-up belongs to the one who was woken, and

@@ -135,8 +135,8 @@ fn make_authority(life: Duration, now: Timestamp) -> Result<Identity, WebhookErr
     params.distinguished_name.push(DnType::CommonName, name);
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
-    let key = KeyPair::generate().map_err(unmade)?;
-    let certificate = params.self_signed(&key).map_err(unmade)?;
+    let key = KeyPair::generate().map_err(|error| unmade(&error))?;
+    let certificate = params.self_signed(&key).map_err(|error| unmade(&error))?;
     Ok(Identity { certificate: certificate.pem(), key: key.serialize_pem() })
 }
 
@@ -146,19 +146,19 @@ fn make_serving(
     life: Duration,
     now: Timestamp,
 ) -> Result<Identity, WebhookError> {
-    let key = KeyPair::from_pem(&authority.key).map_err(unmade)?;
-    let issuer = Issuer::from_ca_cert_pem(&authority.certificate, key).map_err(unmade)?;
+    let key = KeyPair::from_pem(&authority.key).map_err(|error| unmade(&error))?;
+    let issuer = Issuer::from_ca_cert_pem(&authority.certificate, key).map_err(|error| unmade(&error))?;
     let mut params = params(names.to_vec(), life, now)?;
     params.distinguished_name.push(DnType::CommonName, names.first().map_or("webhooks", String::as_str));
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-    let key = KeyPair::generate().map_err(unmade)?;
-    let certificate = params.signed_by(&key, &issuer).map_err(unmade)?;
+    let key = KeyPair::generate().map_err(|error| unmade(&error))?;
+    let certificate = params.signed_by(&key, &issuer).map_err(|error| unmade(&error))?;
     Ok(Identity { certificate: certificate.pem(), key: key.serialize_pem() })
 }
 
 fn params(names: Vec<String>, life: Duration, now: Timestamp) -> Result<CertificateParams, WebhookError> {
-    let mut params = CertificateParams::new(names).map_err(unmade)?;
+    let mut params = CertificateParams::new(names).map_err(|error| unmade(&error))?;
     let now = Duration::from_secs(u64::try_from(now.as_second()).unwrap_or(0));
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
     params.not_before = epoch + now.saturating_sub(SKEW);
@@ -167,7 +167,7 @@ fn params(names: Vec<String>, life: Duration, now: Timestamp) -> Result<Certific
     Ok(params)
 }
 
-fn unmade(error: rcgen::Error) -> WebhookError {
+fn unmade(error: &rcgen::Error) -> WebhookError {
     WebhookError::Certificate(format!("it cannot be made: {error}"))
 }
 
@@ -263,7 +263,7 @@ mod tests {
         let renamed =
             State::next(Some(&first), &names("b"), &LIVES, at(1)).expect("a state").expect("changed");
         assert!(renamed.serving != first.serving && renamed.authorities == first.authorities);
-        let mut damaged = first.clone();
+        let mut damaged = first;
         damaged.serving.certificate = "garbage".to_owned();
         let mended =
             State::next(Some(&damaged), &names("a"), &LIVES, at(1)).expect("a state").expect("changed");

@@ -73,7 +73,7 @@ mod tests {
         after["spec"]["replicas"] = 2.into();
         after["metadata"]["labels"] = json!({"a": "b"});
         let patch = between(&raw, &before, &after).expect("a patch").expect("a change");
-        let mut patched = raw.clone();
+        let mut patched = raw;
         let operations: json_patch::Patch = serde_json::from_value(patch).expect("operations");
         json_patch::patch(&mut patched, &operations).expect("fits");
         assert_eq!(

@@ -309,7 +309,7 @@ mod tests {
             ),
             (
                 |hook| {
-                    hook["clientConfig"] = json!({"service": {"name": "s", "namespace": "n", "path": "x"}})
+                    hook["clientConfig"] = json!({"service": {"name": "s", "namespace": "n", "path": "x"}});
                 },
                 "webhooks[0].clientConfig.service.path: Invalid value: \"x\": must start with a '/'",
             ),

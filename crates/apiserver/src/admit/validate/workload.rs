@@ -115,13 +115,30 @@ pub(super) fn replication_controller(object: &Value, errors: &mut Vec<FieldError
     always_restarts(spec, errors);
 }
 
+/// The spec with a volume for each claim: its pods will have them, so that they may be mounted.
+fn with_claims(spec: &Value) -> Value {
+    let mut spec = spec.clone();
+    let claims = spec["volumeClaimTemplates"].as_array().into_iter().flatten();
+    let names: Vec<Value> = claims.map(|claim| claim["metadata"]["name"].clone()).collect();
+    let Some(pod) = spec.pointer_mut("/template/spec").and_then(Value::as_object_mut) else { return spec };
+    let volumes = pod.entry("volumes").or_insert_with(|| Value::Array(Vec::new()));
+    if let Some(volumes) = volumes.as_array_mut() {
+        for name in names {
+            if !volumes.iter().any(|volume| volume["name"] == name) {
+                volumes.push(serde_json::json!({"name": name, "emptyDir": {}}));
+            }
+        }
+    }
+    spec
+}
+
 pub(super) fn stateful_set(object: &Value, live: Option<&Value>, errors: &mut Vec<FieldError>) {
     let spec = &object["spec"];
     not_negative(spec, "replicas", "spec", errors);
     not_negative(spec, "minReadySeconds", "spec", errors);
     one_of(spec, "podManagementPolicy", "spec", &["OrderedReady", "Parallel"], errors);
     one_of(&spec["updateStrategy"], "type", "spec.updateStrategy", &["OnDelete", "RollingUpdate"], errors);
-    selected_template("statefulset", spec, errors);
+    selected_template("statefulset", &with_claims(spec), errors);
     always_restarts(spec, errors);
     if let Some(live) = live {
         const MAY_CHANGE: [&str; 7] = [
@@ -323,6 +340,19 @@ pub(super) fn disruption_budget(object: &Value, errors: &mut Vec<FieldError>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_stateful_set_claims_may_be_mounted() {
+        let set = serde_json::json!({"spec": {"selector": {"matchLabels": {"app": "db"}}, "serviceName": "db",
+            "template": {"metadata": {"labels": {"app": "db"}}, "spec": {"restartPolicy": "Always", "dnsPolicy": "ClusterFirst",
+                "containers": [{"name": "c", "image": "i", "terminationMessagePolicy": "File", "imagePullPolicy": "Always",
+                    "volumeMounts": [{"name": "data", "mountPath": "/data"}, {"name": "other", "mountPath": "/other"}]}]}},
+            "volumeClaimTemplates": [{"metadata": {"name": "data"}}]}});
+        let mut errors = Vec::new();
+        stateful_set(&set, None, &mut errors);
+        let told = format!("{errors:?}");
+        assert!(told.contains("volumeMounts[1].name") && !told.contains("volumeMounts[0]"), "{told}");
+    }
 
     #[test]
     fn schedules_are_five_fields_or_a_word() {

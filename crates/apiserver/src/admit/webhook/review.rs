@@ -220,7 +220,7 @@ mod tests {
         Question { uid: "u".into(), version: "v1".into(), body: Value::Null }
     }
 
-    fn answer(response: Value) -> Value {
+    fn answer(response: &Value) -> Value {
         json!({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
     }
 
@@ -231,7 +231,7 @@ mod tests {
             (Sort::Validating, json!({}), "webhook response was absent"),
             (
                 Sort::Validating,
-                answer(json!({"uid": "x", "allowed": true})),
+                answer(&json!({"uid": "x", "allowed": true})),
                 "expected response.uid=\"u\", got \"x\"",
             ),
             (
@@ -241,17 +241,17 @@ mod tests {
             ),
             (
                 Sort::Validating,
-                answer(json!({"uid": "u", "allowed": true, "patch": patch, "patchType": "JSONPatch"})),
+                answer(&json!({"uid": "u", "allowed": true, "patch": patch, "patchType": "JSONPatch"})),
                 "validating webhook may not return response.patch",
             ),
             (
                 Sort::Mutating,
-                answer(json!({"uid": "u", "allowed": true, "patch": patch})),
+                answer(&json!({"uid": "u", "allowed": true, "patch": patch})),
                 "webhook returned response.patch but not response.patchType",
             ),
             (
                 Sort::Mutating,
-                answer(json!({"uid": "u", "allowed": true, "patchType": "JSONPatch"})),
+                answer(&json!({"uid": "u", "allowed": true, "patchType": "JSONPatch"})),
                 "webhook returned response.patchType but not response.patch",
             ),
         ] {
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn a_refusal_names_the_webhook_and_is_never_a_success() {
         let refusal = |status: Value| {
-            let given = answer(json!({"uid": "u", "allowed": false, "status": status}));
+            let given = answer(&json!({"uid": "u", "allowed": false, "status": status}));
             let verdict = question().verdict(Sort::Validating, &given).expect("an answer");
             let failure = verdict.refusal("a.b.c");
             (failure.code, failure.reason.into_owned(), failure.message)
