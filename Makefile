@@ -7,7 +7,7 @@ DATA_DIR ?= .steersman
 # The image that `make docker-build` makes and `make deploy` expects.
 IMG      ?= steersman.io/steer:latest
 # A black-box suite of what Kubernetes' clients rely on; used where it is there.
-COMPAT_SUITE ?= ../shared/compat
+COMPAT_SUITE ?=
 # What the suite is asked for: the areas that are complete.
 COMPAT_AREAS ?= discovery|openapi|crud|locking|metadata|patch|strategic|apply|delete|gc|subresource|watch|table|partial|encoding|schema|crd|cel|admission|fieldvalidation|dryrun|namespace|builtin|events|lease|concurrency|hostile|python-client
 
@@ -81,7 +81,7 @@ crash-matrix: ## Kill the operator at every request of every action plugin, and 
 	STEER_CRASH_MATRIX=all $(CARGO) test --package steersman-steer --test crash_matrix -- --nocapture
 
 compat: build ## Run the compatibility suite against `steer up`, where the suite is there
-	@tests/compat.sh $(STEER) $(COMPAT_SUITE) '$(COMPAT_AREAS)'
+	@tests/compat.sh $(STEER) '$(COMPAT_SUITE)' '$(COMPAT_AREAS)'
 
 soak: ## Ten minutes of injected faults with a thousand objects, with another seed each round
 	SOAK_SECONDS=600 $(CARGO) test --package steersman-test --test soak -- --nocapture

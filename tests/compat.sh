@@ -12,7 +12,7 @@ suite=$2
 areas=$3
 
 if [ ! -f "$suite/compat.py" ]; then
-  echo "compat: skipped, there is no compatibility suite at $suite (COMPAT_SUITE names another place)"
+  echo "compat: skipped, COMPAT_SUITE names no folder with compat.py: \"$suite\""
   exit 0
 fi
 parts=${STEER_PARTS_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/steersman/parts}

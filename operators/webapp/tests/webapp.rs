@@ -4,7 +4,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
 use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::events::v1::Event;
-use kube::api::{DeleteParams, Patch, PatchParams, PropagationPolicy};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, PropagationPolicy};
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -194,12 +194,13 @@ async fn what_belongs_to_somebody_else_is_left_alone() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_name_no_service_can_have_is_explained() {
+async fn a_name_no_service_can_have_is_refused_by_the_definition() {
     let (cluster, _controllers) = cluster().await;
-    let _operator = cluster.run(controller());
-    create(&cluster, "1st.app", json!({"image": "v1"})).await;
-    let failed = |webapp: &WebApp| condition(webapp, "Degraded") == ("True".into(), "InvalidName".into());
-    cluster.wait_until::<WebApp>("1st.app", failed).await;
+    let webapps: Api<WebApp> = Api::namespaced(cluster.client(), "default");
+    let webapp = WebApp::new("1st.app", serde_json::from_value(json!({"image": "v1"})).expect("a spec"));
+    let refused =
+        webapps.create(&PostParams::default(), &webapp).await.expect_err("no Service has that name");
+    assert!(refused.to_string().contains("the Service of a WebApp has its name"), "{refused}");
 }
 
 #[tokio::test(start_paused = true)]

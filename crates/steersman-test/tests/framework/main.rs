@@ -18,7 +18,7 @@
 //! | the start starves new objects | `what_is_new_does_not_wait_for_what_was_there_at_the_start` |
 //! | slow failover, unsafe leaders | [`managers`], and `leaders.rs` with real processes |
 //! | one process, several clusters | `one_process_serves_two_clusters` |
-//! | no tracing | `a_reconcile_is_a_span_with_its_reasons` |
+//! | no tracing | `a_reconcile_is_a_span_with_its_reasons`, in `tracing.rs` |
 //! | finalizer ergonomics | `an_object_goes_only_after_its_clean_up` |
 //! | a dead watch that nobody notices | `a_watch_that_fell_silent_is_noticed_and_replaced` |
 //! | back-off per object | `a_panic_is_caught_and_tried_again` and the tests of the queue |
