@@ -36,10 +36,12 @@ const REST: &str = "conversion.steersman.io/hub";
 ///
 /// #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
 /// #[kube(group = "example.com", version = "v1", kind = "Shop", namespaced)]
-/// struct ShopSpec { replicas: i32, image: String }
+/// pub struct ShopSpec { pub replicas: i32, pub image: String }
 ///
 /// mod v1beta1 {
-/// #   use super::*;
+/// #   use kube::CustomResource;
+/// #   use schemars::JsonSchema;
+/// #   use serde::{Deserialize, Serialize};
 ///     #[derive(CustomResource, Clone, Debug, Serialize, Deserialize, JsonSchema)]
 ///     #[kube(group = "example.com", version = "v1beta1", kind = "Shop", namespaced)]
 ///     pub struct ShopSpec { pub size: String, pub image: String }

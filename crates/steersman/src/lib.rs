@@ -22,6 +22,8 @@
 //!
 //! It works with any [`kube::Client`]: of a cluster, or of an API server in the same process.
 
+#![cfg_attr(test, allow(clippy::duplicate_mod, reason = "the explorer compiles the queue again"))]
+
 mod admin;
 mod apply;
 pub mod cache;
