@@ -7,7 +7,7 @@ DATA_DIR ?= .steersman
 # The image that `make docker-build` makes and `make deploy` expects.
 IMG      ?= steersman.io/steer:latest
 # A black-box suite of what Kubernetes' clients rely on; used where it is there.
-COMPAT_SUITE ?=
+COMPAT_SUITE ?= ../shared/compat
 # What the suite is asked for: the areas that are complete.
 COMPAT_AREAS ?= discovery|openapi|crud|locking|metadata|patch|strategic|apply|delete|gc|subresource|watch|table|partial|encoding|schema|crd|cel|admission|fieldvalidation|dryrun|namespace|builtin|events|lease|concurrency|hostile|python-client
 
