@@ -116,7 +116,8 @@ impl<'a> Definitions<'a> {
     }
 
     /// The tags of a struct's fields, by JSON name, those of inlined structs included; with each
-    /// the protobuf number of the inlined message that it is in, or 0.
+    /// the protobuf number of the inlined message that it is in, or 0; below another one's, eight
+    /// bits each.
     fn tags(&mut self, name: &str) -> anyhow::Result<BTreeMap<String, (Tags, u32)>> {
         let Some((folder, go_name)) = self.locate(name) else { return Ok(BTreeMap::new()) };
         if !self.packages.contains_key(&folder) {
@@ -133,7 +134,14 @@ impl<'a> Definitions<'a> {
             found.insert(field.clone(), (tags.clone(), inside));
         }
         for inlined in &fields.inlined {
-            self.collect(folder, &inlined.name, inlined.number, found);
+            let mut inner = BTreeMap::new();
+            self.collect(folder, &inlined.name, inside << 8 | inlined.number, &mut inner);
+            // A struct that is inlined without a number is not in the message at all, whatever
+            // numbers its fields have elsewhere.
+            if inlined.number == 0 {
+                inner.values_mut().for_each(|(tags, inside)| (tags.number, *inside) = (0, 0));
+            }
+            found.append(&mut inner);
         }
     }
 

@@ -231,6 +231,8 @@ pub struct Field {
 impl Field {
     /// How far the number of an inlined message is shifted in [`Field::number`].
     pub const INLINED_SHIFT: u32 = 16;
+    /// Of a message that is inlined in an inlined one, the outer number stands above the inner.
+    pub const NESTED_SHIFT: u32 = 8;
 }
 
 /// What becomes of a field whose value is the zero of its type (`""`, `0`, `false`, `[]`, `{}`).

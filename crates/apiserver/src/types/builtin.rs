@@ -343,6 +343,11 @@ mod tests {
         for number in 0..table().definitions.len() {
             let schema = load(number);
             let Shape::Struct(fields) = &schema.shape else { panic!("{:?} is no struct", schema.name) };
+            let mut numbers: Vec<_> = fields.fields.values().map(|field| field.number).collect();
+            numbers.retain(|number| *number != 0);
+            numbers.sort_unstable();
+            let doubled = numbers.windows(2).find(|pair| pair[0] == pair[1]);
+            assert!(doubled.is_none(), "{:?} has two fields of one number: {doubled:?}", schema.name);
             for field in fields.fields.values() {
                 walk_unnamed(&field.schema);
             }

@@ -93,7 +93,8 @@ fn read_into(value: &mut Value, bytes: &[u8], schema: &Schema, depth: usize) -> 
     read_fields(fields, bytes, schema, known, 0, depth)
 }
 
-/// Reads the fields of a message; `inside` is the number of an inlined message, or 0.
+/// Reads the fields of a message; `inside` is the number of an inlined message, those of the ones
+/// around it above it, or 0.
 fn read_fields(
     fields: &mut Map<String, Value>,
     bytes: &[u8],
@@ -112,11 +113,16 @@ fn read_fields(
         if let Some((name, field)) = known.fields.iter().find(|(_, field)| field.number == wanted) {
             let special = unions(schema, name);
             read_field(fields.entry(&**name).or_insert(Value::Null), &wire, &field.schema, special, depth)?;
-        } else if inside == 0
-            && known.fields.values().any(|field| field.number >> Field::INLINED_SHIFT == number)
-            && let Wire::Bytes(inner) = wire
-        {
-            read_fields(fields, inner, schema, known, number, depth)?;
+            continue;
+        }
+        let Wire::Bytes(inner) = wire else { continue };
+        let within = inside << Field::NESTED_SHIFT | number;
+        let is_inlined = known.fields.values().any(|field| {
+            let place = field.number >> Field::INLINED_SHIFT;
+            place == within || place >> Field::NESTED_SHIFT == within
+        });
+        if is_inlined {
+            read_fields(fields, inner, schema, known, within, depth)?;
         }
     }
     Ok(())
@@ -403,6 +409,29 @@ mod tests {
                 "metadata": {"name": "a", "creationTimestamp": null}, "data": {"k": "v"},
             }))
         );
+    }
+
+    #[test]
+    fn options_of_a_deletion_are_read_as_client_go_sends_them() {
+        let bytes = b"k8s\0\n\x13\n\x02v1\x12\rDeleteOptions\x12\x0b\x12\t\n\x07another\x1a\0\"\0";
+        assert_eq!(
+            decode(bytes),
+            Ok(json!({"apiVersion": "v1", "kind": "DeleteOptions", "preconditions": {"uid": "another"}}))
+        );
+    }
+
+    #[test]
+    fn messages_inlined_in_inlined_ones_find_their_place() {
+        let inner =
+            [field(1, b"CREATE"), field(2, &[field(1, b"apps"), field(3, b"pods")].concat())].concat();
+        let rule = [field(1, b"web"), field(2, &inner)].concat();
+        let policy = field(2, &field(2, &field(3, &rule)));
+        let read = decode(&body("admissionregistration.k8s.io/v1", "ValidatingAdmissionPolicy", &policy));
+        let rules = read.map(|policy| policy["spec"]["matchConstraints"]["resourceRules"].clone());
+        let expected = json!({
+            "resourceNames": ["web"], "operations": ["CREATE"], "apiGroups": ["apps"], "resources": ["pods"],
+        });
+        assert_eq!(rules, Ok(json!([expected])));
     }
 
     #[test]
