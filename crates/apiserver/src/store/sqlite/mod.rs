@@ -109,6 +109,12 @@ pub enum OpenError {
         /// What was found.
         what: String,
     },
+    /// There is no room for it.
+    #[error("cannot open {}: its disk is full; free some space, or put it elsewhere", path.display())]
+    Full {
+        /// The file.
+        path: PathBuf,
+    },
     /// SQLite failed.
     #[error("cannot open {}: {source}", path.display())]
     Sqlite {
@@ -130,6 +136,7 @@ pub(super) fn open(path: &Path, options: StoreOptions) -> Result<(Disk, State), 
     let lock = Lock::take(path)?;
     make_private(path).map_err(|source| OpenError::Unusable { path: path.to_owned(), source })?;
     let failed = |source: rusqlite::Error| match source.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => OpenError::Full { path: path.to_owned() },
         Some(ErrorCode::NotADatabase) => OpenError::Foreign { path: path.to_owned() },
         Some(ErrorCode::DatabaseCorrupt) => {
             OpenError::Damaged { path: path.to_owned(), what: source.to_string() }

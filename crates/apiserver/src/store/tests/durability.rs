@@ -174,6 +174,17 @@ async fn a_full_disk_fails_the_write_and_nothing_else() {
 }
 
 #[test]
+fn a_disk_without_room_for_the_file_is_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("state.db");
+    let options = StoreOptions { file_limit: Some(1), ..StoreOptions::default() };
+    let error = Store::sqlite(&file, options).expect_err("no room");
+    let expected =
+        format!("cannot open {}: its disk is full; free some space, or put it elsewhere", file.display());
+    assert_eq!(error.to_string(), expected);
+}
+
+#[test]
 fn a_newer_format_and_a_foreign_file_are_refused_untouched() {
     let folder = tempfile::tempdir().expect("a folder");
     let newer = folder.path().join("newer.db");
