@@ -1,8 +1,18 @@
 //! The command line: what can be asked of `steer`, and nothing of how it is done.
 
+mod elasti;
+mod infra;
+mod workflow;
+
 use std::{net::IpAddr, path::PathBuf};
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+
+pub(crate) use self::{
+    elasti::{ElastiCommand, ElastiServiceArgs, ResolverArgs},
+    infra::{ConformanceArgs, InfraArgs, InfraCommand, PluginCommand},
+    workflow::{Drawing, WorkflowArgs, WorkflowCommand},
+};
 
 use crate::store::StoreChoice;
 
@@ -465,179 +475,6 @@ pub(crate) struct ServeEchoArgs {
     pub(crate) port: Option<u16>,
 }
 
-/// What can be done about plugins.
-#[derive(Subcommand, Debug)]
-pub(crate) enum PluginCommand {
-    /// Check a plugin against the contract; it really applies and destroys
-    Conformance(ConformanceArgs),
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct ConformanceArgs {
-    /// The operator's settings for the plugin, as JSON
-    #[arg(long, default_value = "{}", value_name = "JSON")]
-    pub(crate) settings: String,
-    /// Parameters of the resource that it makes and destroys, as JSON
-    #[arg(long, default_value = "{}", value_name = "JSON")]
-    pub(crate) parameters: String,
-    /// How long an answer may take, in seconds
-    #[arg(long, default_value_t = 60, value_name = "SECONDS")]
-    pub(crate) timeout: u64,
-    /// The plugin: a program and its arguments
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true, value_name = "COMMAND")]
-    pub(crate) command: Vec<String>,
-}
-
-/// What can be done with workflows.
-#[derive(Subcommand, Debug)]
-pub(crate) enum WorkflowCommand {
-    /// Check files without a cluster; every problem with its line and column
-    Lint {
-        /// Files; - is standard input
-        #[arg(required = true, value_name = "FILE")]
-        files: Vec<PathBuf>,
-    },
-    /// Submit the workflows of a file
-    Run {
-        #[command(flatten)]
-        client: ClientArgs,
-        /// The file; - is standard input
-        #[arg(value_name = "FILE")]
-        file: PathBuf,
-        /// Name to give the workflow instead of the one in the file
-        #[arg(long, value_name = "NAME")]
-        name: Option<String>,
-        /// Wait for the end and show how it goes; exit code 1 if it fails
-        #[arg(long, short)]
-        watch: bool,
-    },
-    /// List workflows, newest first
-    List {
-        #[command(flatten)]
-        client: ClientArgs,
-        /// Of all namespaces
-        #[arg(long, short = 'A')]
-        all_namespaces: bool,
-    },
-    /// Show a workflow and its tasks
-    Get(WorkflowArgs),
-    /// Follow a workflow to its end; exit code 1 if it fails
-    Watch(WorkflowArgs),
-    /// Print what the tasks wrote
-    Logs {
-        #[command(flatten)]
-        workflow: WorkflowArgs,
-        /// Only this task
-        #[arg(value_name = "TASK")]
-        task: Option<String>,
-        /// Go on as more is written
-        #[arg(long, short)]
-        follow: bool,
-    },
-    /// End a workflow early: running tasks finish, no further ones start
-    Stop {
-        #[command(flatten)]
-        workflow: WorkflowArgs,
-        /// End running tasks too
-        #[arg(long)]
-        now: bool,
-    },
-    /// Run again what did not succeed, or the tasks named and what depends on them
-    Retry {
-        #[command(flatten)]
-        workflow: WorkflowArgs,
-        /// Tasks to run again
-        #[arg(value_name = "TASK")]
-        tasks: Vec<String>,
-        /// Run everything again
-        #[arg(long, conflicts_with = "tasks")]
-        all: bool,
-    },
-    /// Draw a workflow
-    Graph {
-        #[command(flatten)]
-        workflow: WorkflowArgs,
-        /// As what
-        #[arg(long, short, value_enum, default_value = "text")]
-        output: Drawing,
-    },
-    /// Say why a task is not running
-    Explain {
-        #[command(flatten)]
-        workflow: WorkflowArgs,
-        /// The task
-        #[arg(value_name = "TASK")]
-        task: String,
-    },
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct WorkflowArgs {
-    #[command(flatten)]
-    pub(crate) client: ClientArgs,
-    /// The workflow; for `graph` also a file
-    #[arg(value_name = "WORKFLOW")]
-    pub(crate) name: String,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct InfraArgs {
-    #[command(subcommand)]
-    pub(crate) command: InfraCommand,
-    /// Address of the REST API; by default that of the `steer up` of this folder, else http://localhost:8000
-    #[arg(long, global = true, env = "STEER_REST_URL", value_name = "URL")]
-    pub(crate) server: Option<String>,
-    /// Bearer token for it
-    #[arg(long, global = true, env = "STEER_REST_TOKEN", hide_env_values = true, value_name = "TOKEN")]
-    pub(crate) token: Option<String>,
-    /// Print what the API answered, as JSON
-    #[arg(long, global = true)]
-    pub(crate) json: bool,
-}
-
-/// What can be asked about infrastructure.
-#[derive(Subcommand, Debug)]
-pub(crate) enum InfraCommand {
-    /// List resource types
-    Types,
-    /// List resources, newest first
-    List {
-        /// Only those that are pending, reconciling, ready, failed or deleting
-        #[arg(long, value_name = "STATUS")]
-        status: Option<String>,
-        /// Only those of this action plugin
-        #[arg(long, value_name = "NAME")]
-        plugin: Option<String>,
-        /// Only those of this type
-        #[arg(long = "type", value_name = "NAME")]
-        kind: Option<String>,
-        /// At most so many
-        #[arg(long, default_value_t = 100, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-        limit: u32,
-    },
-    /// Show a resource
-    Get(InfraResource),
-    /// List the attempts for a resource, newest first, also for one that is gone (by its number)
-    History {
-        #[command(flatten)]
-        resource: InfraResource,
-        /// At most so many
-        #[arg(long, default_value_t = 10, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
-        limit: u32,
-    },
-    /// Reconcile a resource now
-    Reconcile(InfraResource),
-    /// Print what the last successful attempt brought forth, as JSON
-    Outputs(InfraResource),
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct InfraResource {
-    /// The resource: its number, TYPE/NAME, or TYPE/VERSION/NAME
-    #[arg(value_name = "RESOURCE")]
-    pub(crate) name: String,
-}
-
 /// Who may use the REST API where it needs no token.
 #[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RestAccess {
@@ -647,57 +484,6 @@ pub(crate) enum RestAccess {
     Published,
     /// Everybody who reaches it
     Everybody,
-}
-
-/// How a workflow is drawn.
-#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Drawing {
-    /// Lines of text
-    Text,
-    /// A picture
-    Svg,
-    /// For Markdown
-    Mermaid,
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct ResolverArgs {
-    #[command(flatten)]
-    pub(crate) connection: ConnectionArgs,
-    /// Address that takes requests; port 8012 of $HOST or of every address by default
-    #[arg(long, env = "STEER_RESOLVER_ADDRESS", value_parser = address, value_name = "ADDRESS")]
-    pub(crate) proxy_address: Option<std::net::SocketAddr>,
-    /// Address of health, metrics and activity; port 8013 by default
-    #[arg(long, env = "STEER_RESOLVER_INTERNAL_ADDRESS", value_parser = address, value_name = "ADDRESS")]
-    pub(crate) internal_address: Option<std::net::SocketAddr>,
-}
-
-/// What can be done with what scales to zero.
-#[derive(Subcommand, Debug)]
-pub(crate) enum ElastiCommand {
-    /// List ElastiServices
-    List {
-        #[command(flatten)]
-        client: ClientArgs,
-        /// Of all namespaces
-        #[arg(long, short = 'A')]
-        all_namespaces: bool,
-    },
-    /// Show one and what troubles it
-    Get(ElastiServiceArgs),
-    /// Wake its target
-    Wake(ElastiServiceArgs),
-    /// Put its target to sleep without waiting for the cooldown, unless somebody needs it
-    Sleep(ElastiServiceArgs),
-}
-
-#[derive(Args, Debug)]
-pub(crate) struct ElastiServiceArgs {
-    #[command(flatten)]
-    pub(crate) client: ClientArgs,
-    /// The ElastiService
-    #[arg(value_name = "NAME")]
-    pub(crate) name: String,
 }
 
 #[cfg(test)]
