@@ -262,7 +262,7 @@ impl Queue {
         let mut state = self.lock();
         let at = item.slot;
         let slot = &mut state.slots[at as usize];
-        self.metrics.worked.observe((now - slot.since).as_secs_f64());
+        let worked = now - slot.since;
         let dirty = slot.phase == Phase::Dirty;
         if let Next::Failed(retry) = next {
             let due = match retry {
@@ -323,8 +323,13 @@ impl Queue {
                 Next::Forget | Next::Failed(_) => state.forget(at),
             }
         }
+        let waits = state.slots[at as usize].phase != Phase::Free;
         drop(state);
-        self.wake.notify_one();
+        // Waking a worker for a key that is gone would cost more than the key did.
+        if waits {
+            self.wake.notify_one();
+        }
+        self.metrics.worked.observe(worked.as_secs_f64());
     }
 
     /// Hands out nothing more.
