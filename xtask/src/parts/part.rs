@@ -3,8 +3,8 @@
 use anyhow::Context;
 
 use super::{
-    Cache, Unavailable, github_api, kubectl, kubernetes, nginx, postgres, prometheus, protocols, provider,
-    python, queues, rabbitmq, schemathesis,
+    Cache, Unavailable, github_api, go_clients, kubectl, kubernetes, nginx, postgres, prometheus, protocols,
+    provider, python, queues, rabbitmq, schemathesis,
 };
 
 /// Told what is going on during long work.
@@ -37,11 +37,13 @@ pub enum Part {
     GitHubApi,
     /// A Prometheus server.
     Prometheus,
+    /// A program written with Kubernetes' own client libraries.
+    GoClients,
 }
 
 impl Part {
     /// All of them, cheap ones first so that a failure of a long build comes last.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Kubectl,
         Self::Postgres,
         Self::Nginx,
@@ -53,6 +55,7 @@ impl Part {
         Self::Provider,
         Self::GitHubApi,
         Self::Prometheus,
+        Self::GoClients,
         Self::Kubernetes,
     ];
 
@@ -71,6 +74,7 @@ impl Part {
             Self::GitHubApi => github_api::NAME,
             Self::Protocols => protocols::NAME,
             Self::Prometheus => prometheus::NAME,
+            Self::GoClients => go_clients::NAME,
         }
     }
 
@@ -110,6 +114,7 @@ impl Part {
             Self::Queues => queues::find(&cache).map(|found| format!("moto {}", found.version)),
             Self::Schemathesis => schemathesis::find(&cache).map(|found| found.version),
             Self::Protocols => protocols::find(&cache).map(|found| found.versions),
+            Self::GoClients => go_clients::find(&cache).map(|found| found.display().to_string()),
             Self::Prometheus => {
                 prometheus::find(&cache).map(|found| format!("{} at {}", found.version, found.path.display()))
             }
@@ -136,6 +141,7 @@ impl Part {
             Self::GitHubApi => github_api::install(&cache, progress),
             Self::Protocols => protocols::install(&cache, progress),
             Self::Prometheus => prometheus::install(&cache, progress),
+            Self::GoClients => go_clients::install(&cache, progress),
         }
     }
 }
