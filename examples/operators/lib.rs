@@ -7,3 +7,7 @@
 //!
 //! What follows is the guide that goes through the first of them; its code is tested with the rest.
 #![doc = include_str!("../../docs/writing-an-operator.md")]
+
+/// The guide to looking into a running operator; its code is tested too.
+#[doc = include_str!("../../docs/framework.md")]
+mod framework {}
