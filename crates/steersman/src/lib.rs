@@ -58,6 +58,7 @@ mod queue_interleavings;
 #[path = "queue/tests.rs"]
 mod queue_tests;
 
+pub use admin::SecureMetrics;
 pub use cache::{
     Cache, Followed, Form, Header, Headers, KindReport, MetadataEvent, MetadataStream, Scope, Selection, View,
 };

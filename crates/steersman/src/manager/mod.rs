@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 pub use self::options::{Endpoints, ManagerError, Options};
 use self::work::Work;
-use crate::admin::Admin;
+use crate::admin::{Admin, Face};
 use crate::cache::{Cache, Form, Selection};
 use crate::checks::Checks;
 use crate::controller::{Company, Controller, Environment, Leadership, Runs};
@@ -84,7 +84,8 @@ pub struct Manager {
 #[derive(Default)]
 struct Listeners {
     endpoints: Endpoints,
-    sockets: Vec<TcpListener>,
+    metrics: Option<TcpListener>,
+    health: Option<TcpListener>,
     webhooks: Option<TcpListener>,
 }
 
@@ -231,13 +232,18 @@ impl Manager {
         }
         let mut listeners = Listeners::default();
         if let Some(address) = self.options.metrics {
-            listeners.endpoints.metrics = Some(listeners.bind(address).await?);
+            let (socket, bound) = bind(address).await?;
+            listeners.endpoints.metrics = Some(bound);
+            listeners.metrics = Some(socket);
         }
         if let Some(address) = self.options.health {
-            listeners.endpoints.health = match self.options.metrics {
-                Some(same) if same == address && address.port() != 0 => listeners.endpoints.metrics,
-                _ => Some(listeners.bind(address).await?),
-            };
+            if self.options.metrics == Some(address) && address.port() != 0 {
+                listeners.endpoints.health = listeners.endpoints.metrics;
+            } else {
+                let (socket, bound) = bind(address).await?;
+                listeners.endpoints.health = Some(bound);
+                listeners.health = Some(socket);
+            }
         }
         if let Some(webhooks) = &self.webhooks {
             let socket = Keeper::listen(webhooks).await?;
@@ -267,8 +273,28 @@ impl Manager {
         };
         let admin_stop = CancellationToken::new();
         let mut admin_tasks = JoinSet::new();
-        for listener in listeners.sockets {
-            admin_tasks.spawn(admin.clone().serve(listener, admin_stop.clone()));
+        let health_face = match self.options.secure_metrics {
+            Some(_) => Face::Health,
+            None => Face::Open,
+        };
+        if let Some(listener) = listeners.health.take() {
+            admin_tasks.spawn(admin.clone().serve(listener, health_face, admin_stop.clone()));
+        }
+        if let Some(listener) = listeners.metrics.take() {
+            let face = match (&self.options.secure_metrics, listeners.endpoints.metrics) {
+                (Some(secure), Some(bound)) => {
+                    let (client, clock) = (self.client.clone(), Arc::clone(&self.options.clock));
+                    let face =
+                        Box::pin(Face::guarded(secure, bound, client, clock, &admin_stop, &mut admin_tasks));
+                    tokio::select! {
+                        biased;
+                        () = shutdown.cancelled() => return Ok(()),
+                        face = face => face.map_err(ManagerError::Metrics)?,
+                    }
+                }
+                _ => Face::Open,
+            };
+            admin_tasks.spawn(admin.serve(listener, face, admin_stop.clone()));
         }
         let webhooks_stop = CancellationToken::new();
         let mut webhook_tasks = JoinSet::new();
@@ -357,7 +383,7 @@ impl Manager {
         let result = match result {
             Ok(()) if !shutdown.is_cancelled() => {
                 synced.store(true, Ordering::Relaxed);
-                work.run(election.as_ref(), &shutdown).await
+                Box::pin(work.run(election.as_ref(), &shutdown)).await
             }
             other => other,
         };
@@ -375,6 +401,12 @@ impl Manager {
         if self.options.name.is_empty() || self.options.name.len() > 128 {
             return Err(ManagerError::Invalid(
                 "a manager needs a name of at most 128 characters: it is the field manager of what it applies".to_owned(),
+            ));
+        }
+        let shared = self.options.metrics.filter(|address| address.port() != 0);
+        if self.options.secure_metrics.is_some() && shared.is_some() && shared == self.options.health {
+            return Err(ManagerError::Invalid(
+                "secured metrics need an address of their own: probes of health send no tokens".to_owned(),
             ));
         }
         if let Some(webhooks) = &self.webhooks {
@@ -417,14 +449,11 @@ impl Manager {
     }
 }
 
-impl Listeners {
-    async fn bind(&mut self, address: SocketAddr) -> Result<SocketAddr, ManagerError> {
-        let failed = |source| ManagerError::Listen { address, source };
-        let socket = TcpListener::bind(address).await.map_err(failed)?;
-        let bound = socket.local_addr().map_err(failed)?;
-        self.sockets.push(socket);
-        Ok(bound)
-    }
+async fn bind(address: SocketAddr) -> Result<(TcpListener, SocketAddr), ManagerError> {
+    let failed = |source| ManagerError::Listen { address, source };
+    let socket = TcpListener::bind(address).await.map_err(failed)?;
+    let bound = socket.local_addr().map_err(failed)?;
+    Ok((socket, bound))
 }
 
 /// Gives the last events a moment to be sent.

@@ -4,6 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::admin::SecureMetrics;
 use crate::cache::{Scope, SyncError};
 use crate::clock::{Clock, system_clock};
 use crate::lease::LeaseOptions;
@@ -18,6 +19,8 @@ pub struct Options {
     pub lease: Option<LeaseOptions>,
     /// Where to serve `/metrics`. Nowhere by default; port 0 picks a free one.
     pub metrics: Option<SocketAddr>,
+    /// Keeps `/metrics` from strangers. Open to whoever reaches it, over plain HTTP, by default.
+    pub secure_metrics: Option<SecureMetrics>,
     /// Where to serve `/healthz` and `/readyz`. Nowhere by default.
     pub health: Option<SocketAddr>,
     /// Which namespaces to look at. All.
@@ -38,6 +41,7 @@ impl Default for Options {
             name: "steersman".to_owned(),
             lease: None,
             metrics: None,
+            secure_metrics: None,
             health: None,
             scope: Scope::AllNamespaces,
             grace: Duration::from_secs(30),
@@ -79,6 +83,9 @@ pub enum ManagerError {
         /// What the system said.
         source: std::io::Error,
     },
+    /// Metrics could not be served over TLS.
+    #[error("metrics cannot be served: {0}")]
+    Metrics(#[source] WebhookError),
     /// Webhooks could not be served.
     #[error(transparent)]
     Webhook(#[from] WebhookError),

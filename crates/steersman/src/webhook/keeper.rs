@@ -10,8 +10,10 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 use kube::api::{Api, PostParams};
+use rustls::ServerConfig;
 use tokio::net::TcpListener;
 use tokio::task::JoinSet;
+use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
 use super::authority::{Lifetimes, State};
@@ -52,7 +54,40 @@ pub(crate) struct Serving {
     pub(crate) stop: CancellationToken,
 }
 
+/// A certificate for another server of the same process.
+pub(crate) struct Certified {
+    /// Where it comes from.
+    pub(crate) certificates: Certificates,
+    /// What one of our own is good for.
+    pub(crate) names: Vec<String>,
+}
+
 impl Keeper {
+    /// Keeps a certificate fresh for a server that nobody must be told of, and speaks HTTP/1.1.
+    pub(crate) async fn certify(
+        wanted: Certified,
+        client: Client,
+        clock: Clock,
+        stop: CancellationToken,
+        tasks: &mut JoinSet<()>,
+    ) -> Result<TlsAcceptor, WebhookError> {
+        let mut keeper = Self {
+            shown: Arc::default(),
+            certificates: wanted.certificates,
+            names: wanted.names,
+            configurations: None,
+            client,
+            clock,
+            current: None,
+            own: None,
+        };
+        let mut config = ServerConfig::clone(keeper.shown.acceptor()?.config());
+        config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        keeper.settle().await?;
+        tasks.spawn(keeper.keep(stop));
+        Ok(TlsAcceptor::from(Arc::new(config)))
+    }
+
     /// Listens at the address of these webhooks.
     pub(crate) async fn listen(webhooks: &Webhooks) -> Result<TcpListener, WebhookError> {
         let address = webhooks.options.address;
@@ -100,7 +135,7 @@ impl Keeper {
                     return Err(error);
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "webhooks are not ready, trying again");
+                    tracing::warn!(%error, "the certificate is not ready, trying again");
                     tokio::time::sleep(Duration::from_secs(1)).await;
                 }
             }
@@ -119,7 +154,7 @@ impl Keeper {
                 () = tokio::time::sleep(pause) => {}
             }
             if let Err(error) = self.refresh().await {
-                tracing::warn!(%error, "the webhooks' certificate could not be refreshed; the last one stays");
+                tracing::warn!(%error, "a certificate could not be refreshed; the last one stays");
             }
         }
     }
@@ -146,7 +181,7 @@ impl Keeper {
                 configurations.apply(&self.client, ca.as_deref()).await?;
             }
             self.shown.show(identity)?;
-            tracing::info!("showing a new webhook certificate");
+            tracing::info!("showing a new certificate");
         }
         self.current = now;
         Ok(())

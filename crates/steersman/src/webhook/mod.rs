@@ -62,7 +62,7 @@ pub use self::authority::Lifetimes;
 pub use self::findings::{Findings, Problem};
 pub use self::handler::{Admission, Defaulter, Operation, Validator};
 use self::handler::{Defaults, Handler, Validates};
-pub(crate) use self::keeper::{Keeper, Serving};
+pub(crate) use self::keeper::{Certified, Keeper, Serving};
 
 /// Where webhooks are served, and how the API server finds and trusts them.
 #[derive(Clone, Debug)]
@@ -223,10 +223,10 @@ pub enum WebhookError {
         source: std::io::Error,
     },
     /// A certificate or key cannot be used.
-    #[error("cannot use the webhooks' certificate: {0}")]
+    #[error("cannot use the certificate: {0}")]
     Certificate(String),
     /// The Secret with the certificate cannot be read or written.
-    #[error("cannot keep the webhooks' certificate in Secret {secret}: {message}")]
+    #[error("cannot keep the certificate in Secret {secret}: {message}")]
     Secret {
         /// `namespace/name`.
         secret: String,

@@ -1,8 +1,11 @@
 //! `/metrics`, `/healthz`, `/readyz`, and what an operator is doing: `/debug/queue`,
 //! `/debug/cache` and `/debug/reconciles`.
 
+mod guard;
+
 use std::collections::BTreeMap;
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -13,17 +16,27 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use kube::Client;
 use serde::Serialize;
-use tokio::net::TcpListener;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use self::guard::Guard;
+pub use self::guard::SecureMetrics;
 use crate::cache::Cache;
 use crate::checks::Checks;
+use crate::clock::Clock;
 use crate::metrics::Metrics;
 use crate::queue::{EntryReport, Priority};
 use crate::recent::Recent;
+use crate::webhook::{Certified, Keeper, WebhookError};
 
 /// Connections at the same time; a scraper and a prober need two.
 const CONNECTIONS: usize = 64;
@@ -33,6 +46,34 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const KEYS: usize = 1000;
 const TEXT: &str = "text/plain; charset=utf-8";
 const JSON: &str = "application/json";
+
+/// What one address answers, and to whom.
+#[derive(Clone)]
+pub(crate) enum Face {
+    /// Everything, to everybody.
+    Open,
+    /// Only whether the process is well and ready; the rest is guarded at another address.
+    Health,
+    /// Everything, over TLS, to those whom the API server lets.
+    Guarded { tls: TlsAcceptor, guard: Arc<Guard> },
+}
+
+impl Face {
+    /// For those whom the API server lets, with a certificate that is kept fresh until stopped.
+    pub(crate) async fn guarded(
+        secure: &SecureMetrics,
+        bound: SocketAddr,
+        client: Client,
+        clock: Clock,
+        stop: &CancellationToken,
+        tasks: &mut JoinSet<()>,
+    ) -> Result<Self, WebhookError> {
+        let wanted = Certified { certificates: secure.certificates.clone(), names: secure.names(bound) };
+        let guard = Arc::new(Guard::new(client.clone(), secure.memory));
+        let tls = Keeper::certify(wanted, client, clock, stop.clone(), tasks).await?;
+        Ok(Self::Guarded { tls, guard })
+    }
+}
 
 /// Answers for one manager.
 #[derive(Clone)]
@@ -55,7 +96,7 @@ struct QueueReport {
 
 impl Admin {
     /// Serves until stopped.
-    pub(crate) async fn serve(self, listener: TcpListener, stop: CancellationToken) {
+    pub(crate) async fn serve(self, listener: TcpListener, face: Face, stop: CancellationToken) {
         let connections = TaskTracker::new();
         let places = Arc::new(Semaphore::new(CONNECTIONS));
         loop {
@@ -69,25 +110,70 @@ impl Admin {
                 tokio::time::sleep(Duration::from_millis(100)).await;
                 continue;
             };
-            let (admin, stop) = (self.clone(), stop.clone());
+            let (admin, face, stop) = (self.clone(), face.clone(), stop.clone());
             connections.spawn(async move {
                 let _place = place;
-                let service = service_fn(move |request: Request<Incoming>| {
-                    let answer = admin.answer(request.method(), request.uri());
-                    async move { Ok::<_, Infallible>(answer) }
-                });
-                let connection = http1::Builder::new()
-                    .timer(TokioTimer::new())
-                    .header_read_timeout(PATIENCE)
-                    .serve_connection(TokioIo::new(stream), service);
                 tokio::select! {
-                    _ = connection => {}
+                    () = admin.connection(stream, face) => {}
                     () = stop.cancelled() => {}
                 }
             });
         }
         connections.close();
         connections.wait().await;
+    }
+
+    async fn connection(self, stream: TcpStream, face: Face) {
+        let tls = match &face {
+            Face::Guarded { tls, .. } => Some(tls.clone()),
+            Face::Open | Face::Health => None,
+        };
+        match tls {
+            None => self.talk(stream, face).await,
+            Some(tls) => {
+                if let Ok(Some(stream)) = timeout(PATIENCE, shake_hands(stream, &tls)).await {
+                    self.talk(stream, face).await;
+                }
+            }
+        }
+    }
+
+    async fn talk(self, stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static, face: Face) {
+        let service = service_fn(move |request: Request<Incoming>| {
+            let (admin, face) = (self.clone(), face.clone());
+            async move { Ok::<_, Infallible>(admin.respond(&request, &face).await) }
+        });
+        let connection = http1::Builder::new()
+            .timer(TokioTimer::new())
+            .header_read_timeout(PATIENCE)
+            .serve_connection(TokioIo::new(stream), service);
+        // A caller that goes away is no concern of ours.
+        let _ = connection.await;
+    }
+
+    async fn respond(&self, request: &Request<Incoming>, face: &Face) -> Response<Full<Bytes>> {
+        // As `answer` reads it: what is asked about must be what is shown.
+        let path = format!("/{}", request.uri().path().trim_matches('/'));
+        match face {
+            Face::Open => {}
+            Face::Health => {
+                if !matches!(path.split('/').nth(1), Some("healthz" | "livez" | "readyz")) {
+                    let words = "there are /healthz and /readyz; the rest is at the address of metrics";
+                    return text(StatusCode::NOT_FOUND, TEXT, words.to_owned());
+                }
+            }
+            Face::Guarded { guard, .. } => {
+                if let Err(refusal) = guard.admit(request.method(), &path, request.headers()).await {
+                    let mut response = text(refusal.status, TEXT, refusal.words + "\n");
+                    if refusal.status == StatusCode::UNAUTHORIZED {
+                        let bearer = header::HeaderValue::from_static("Bearer");
+                        response.headers_mut().insert(header::WWW_AUTHENTICATE, bearer);
+                    }
+                    return response;
+                }
+            }
+        }
+        self.answer(request.method(), request.uri())
     }
 
     fn answer(&self, method: &Method, uri: &Uri) -> Response<Full<Bytes>> {
@@ -122,6 +208,27 @@ impl Admin {
         });
         reports.collect()
     }
+}
+
+/// Begins TLS; whoever speaks plain HTTP is told so instead of being cut off.
+async fn shake_hands(mut stream: TcpStream, tls: &TlsAcceptor) -> Option<TlsStream<TcpStream>> {
+    /// Every handshake begins with this byte, and no HTTP request does.
+    const HANDSHAKE: u8 = 22;
+    let mut first = [0];
+    if stream.peek(&mut first).await.ok()? == 0 {
+        return None;
+    }
+    if first != [HANDSHAKE] {
+        let words = "metrics are served over HTTPS\n";
+        let head = "HTTP/1.0 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close";
+        let answer = format!("{head}\r\nContent-Length: {}\r\n\r\n{words}", words.len());
+        let _ = stream.write_all(answer.as_bytes()).await;
+        // Read what was sent: closing before would reset the connection and lose the answer.
+        let _ = stream.shutdown().await;
+        let _ = tokio::io::copy(&mut stream.take(64 * 1024), &mut tokio::io::sink()).await;
+        return None;
+    }
+    tls.accept(stream).await.ok()
 }
 
 /// Answers like Kubernetes' own endpoints: `?verbose` names every check, `?exclude=` leaves one
