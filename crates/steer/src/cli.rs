@@ -209,6 +209,8 @@ pub(crate) struct RunArgs {
         value_name = "ADDRESS"
     )]
     pub(crate) metrics_address: std::net::SocketAddr,
+    #[command(flatten)]
+    pub(crate) metrics: crate::metrics::MetricsArgs,
     /// Address of the health endpoints; port 0 picks a free one
     #[arg(
         long,
@@ -237,8 +239,6 @@ pub(crate) struct RunArgs {
     pub(crate) webhooks: crate::webhooks::WebhookArgs,
     #[command(flatten)]
     pub(crate) observatory: crate::observatory::ObservatoryArgs,
-    #[command(flatten)]
-    pub(crate) inherited: crate::observatory::InheritedArgs,
     /// Create or update the operators' CustomResourceDefinitions first
     #[arg(long)]
     pub(crate) install_crds: bool,

@@ -14,6 +14,7 @@ mod crds;
 mod elasti;
 mod infra;
 mod infra_commands;
+mod metrics;
 mod node;
 mod observatory;
 mod operators;

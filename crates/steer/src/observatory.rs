@@ -1,6 +1,5 @@
 //! What only the Observatory operator is told.
 
-use anyhow::bail;
 use clap::Args;
 use steersman_observatory::Limits;
 
@@ -28,50 +27,6 @@ impl ObservatoryArgs {
     }
 }
 
-/// Flags that managers of this kind have and that change nothing here, so that manifests which set
-/// them still work.
-#[derive(Args, Debug, Clone)]
-pub(crate) struct InheritedArgs {
-    /// Whether metrics are served over HTTPS; they are not
-    #[arg(
-        long,
-        hide = true,
-        num_args = 0..=1,
-        require_equals = true,
-        default_value_t = false,
-        default_missing_value = "true",
-        action = clap::ArgAction::Set
-    )]
-    metrics_secure: bool,
-    /// Whether metrics are also served over HTTP/2; HTTP/1.1 is what every scraper speaks
-    #[arg(
-        long,
-        hide = true,
-        num_args = 0..=1,
-        require_equals = true,
-        default_value_t = false,
-        default_missing_value = "true",
-        action = clap::ArgAction::Set
-    )]
-    enable_http2: bool,
-}
-
-impl InheritedArgs {
-    /// Refuses what would seem safer than it is.
-    pub(crate) fn check(&self) -> anyhow::Result<()> {
-        if self.metrics_secure {
-            bail!(
-                "metrics are served over plain HTTP, so --metrics-secure cannot be honoured: leave it out, keep \
-                 --metrics-bind-address on loopback and put a proxy such as kube-rbac-proxy in front"
-            );
-        }
-        if self.enable_http2 {
-            tracing::warn!("metrics and health are served over HTTP/1.1; --enable-http2 changes nothing");
-        }
-        Ok(())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use clap::Parser;
@@ -82,17 +37,6 @@ mod tests {
     struct Only {
         #[command(flatten)]
         args: ObservatoryArgs,
-        #[command(flatten)]
-        inherited: InheritedArgs,
-    }
-
-    #[test]
-    fn a_flag_that_asks_for_safety_is_never_taken_lightly() {
-        let check = |args: &[&str]| Only::parse_from([&["steer"], args].concat()).inherited.check();
-        assert!(check(&[]).is_ok());
-        assert!(check(&["--metrics-secure=false", "--enable-http2"]).is_ok());
-        let refused = check(&["--metrics-secure"]).expect_err("there is no HTTPS").to_string();
-        assert!(refused.contains("kube-rbac-proxy"), "{refused}");
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::{
 
 /// Runs the operators until told to stop, or until leadership is lost.
 pub(crate) async fn run(args: &RunArgs) -> anyhow::Result<()> {
-    args.inherited.check()?;
+    let secure_metrics = args.metrics.secure();
     let shutdown = signals::shutdown_token()?;
     let config = load_config(&args.connection).await?;
     let server = config.cluster_url.clone();
@@ -31,7 +31,10 @@ pub(crate) async fn run(args: &RunArgs) -> anyhow::Result<()> {
     // What serves whether this process leads or not; it ends with the process.
     let mut beside = JoinSet::new();
     for (index, operator) in chosen(&args.operators).into_iter().enumerate() {
-        let manager = Manager::new(client.clone(), options(operator, args, index));
+        let manager = Manager::new(
+            client.clone(),
+            Options { secure_metrics: secure_metrics.clone(), ..options(operator, args, index) },
+        );
         let manager = match operator {
             Operator::Observatory => {
                 steersman_observatory::limited_controllers(manager, args.observatory.limits())
