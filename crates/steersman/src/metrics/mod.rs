@@ -182,11 +182,16 @@ impl Metrics {
         let mut watches = lock(&self.0.watches);
         watches.retain(|(_, watch)| watch.strong_count() > 0);
         watches.push((kind.to_owned(), Arc::downgrade(health)));
-        WatchMetrics {
+        let metrics = WatchMetrics {
             kind: kind.to_owned(),
             restarts: self.0.restarts.clone(),
             quarantined: self.0.quarantined.get_or_create_owned(&labels),
+        };
+        // A counter that begins at one instead of zero hides its first increase.
+        for reason in ["error", "expired", "silent"] {
+            drop(metrics.restarts.get_or_create(&metrics.labels(reason)));
         }
+        metrics
     }
 
     pub(crate) fn requested(&self, request: &Request<'_>) {
@@ -341,8 +346,11 @@ impl WatchMetrics {
     }
 
     pub(crate) fn restarted(&self, reason: &str) {
-        let labels = vec![("kind", self.kind.clone()), ("reason", reason.to_owned())];
-        self.restarts.get_or_create(&labels).inc();
+        self.restarts.get_or_create(&self.labels(reason)).inc();
+    }
+
+    fn labels(&self, reason: &str) -> Labels {
+        vec![("kind", self.kind.clone()), ("reason", reason.to_owned())]
     }
 }
 

@@ -46,6 +46,10 @@ impl Families {
     /// Those of one webhook.
     pub(super) fn of(&self, path: &str) -> WebhookMetrics {
         let labels: Labels = vec![("webhook", path.to_owned())];
+        // A counter that begins at one instead of zero hides its first increase.
+        for code in [200, 500] {
+            drop(self.requests.get_or_create(&coded(path, code)));
+        }
         WebhookMetrics {
             path: path.to_owned(),
             requests: self.requests.clone(),
@@ -64,6 +68,10 @@ pub(crate) struct WebhookMetrics {
     panics: Counter,
     seconds: Histogram,
     in_flight: Gauge,
+}
+
+fn coded(path: &str, code: u16) -> Labels {
+    vec![("webhook", path.to_owned()), ("code", code.to_string())]
 }
 
 /// A call that runs.
@@ -86,8 +94,7 @@ impl WebhookMetrics {
 impl InFlight<'_> {
     /// Counts the call under its HTTP status.
     pub(crate) fn end(self, code: u16) {
-        let labels = vec![("webhook", self.metrics.path.clone()), ("code", code.to_string())];
-        self.metrics.requests.get_or_create(&labels).inc();
+        self.metrics.requests.get_or_create(&coded(&self.metrics.path, code)).inc();
         self.metrics.seconds.observe(self.began.elapsed().as_secs_f64());
     }
 }
