@@ -33,28 +33,56 @@ pub struct Prometheus {
     _folder: Folder,
 }
 
+/// What a server scrapes besides itself, and what it makes of it.
+#[derive(Clone, Debug, Default)]
+pub struct PrometheusOptions {
+    /// A `host:port`.
+    pub target: String,
+    /// Scrape over HTTPS, whatever the certificate, with this bearer token. Plain HTTP by default.
+    pub token: Option<String>,
+    /// Rules, as they stand in a rule file. None.
+    pub rules: Option<String>,
+}
+
 /// A new server on loopback that scrapes itself as `job="prometheus"` and `target`, a `host:port`, as
 /// `job="target"`, once a second.
 ///
 /// # Errors
 /// [`Unavailable::Missing`] when Prometheus is not on this machine.
 pub fn prometheus(target: &str) -> Result<Prometheus, Unavailable> {
+    prometheus_with(&PrometheusOptions { target: target.to_owned(), ..PrometheusOptions::default() })
+}
+
+/// The same with rules, which are evaluated once a second, or for a target that is guarded.
+///
+/// # Errors
+/// [`Unavailable::Missing`] when Prometheus is not on this machine.
+pub fn prometheus_with(options: &PrometheusOptions) -> Result<Prometheus, Unavailable> {
     let installation = find(&Cache::of_user())?;
-    Prometheus::start(&installation, target).map_err(Unavailable::broken(NAME))
+    Prometheus::start(&installation, options).map_err(Unavailable::broken(NAME))
 }
 
 impl Prometheus {
-    fn start(installation: &Installation, target: &str) -> Result<Self, ProcessError> {
+    fn start(installation: &Installation, options: &PrometheusOptions) -> Result<Self, ProcessError> {
         let folder = Folder::new()?;
         let data = folder.make("data")?;
         let port = free_port()?;
         let settings = folder.path().join("prometheus.yml");
-        let text = format!(
-            "global:\n  scrape_interval: 1s\n  scrape_timeout: 1s\n  evaluation_interval: 1m\n\
+        let target = &options.target;
+        let mut text = format!(
+            "global:\n  scrape_interval: 1s\n  scrape_timeout: 1s\n  evaluation_interval: 1s\n\
              scrape_configs:\n\
              - job_name: prometheus\n  static_configs:\n  - targets: ['127.0.0.1:{port}']\n\
              - job_name: target\n  static_configs:\n  - targets: ['{target}']\n"
         );
+        if let Some(token) = &options.token {
+            text.push_str("  scheme: https\n  tls_config: {insecure_skip_verify: true}\n");
+            text.push_str(&format!("  authorization: {{credentials: '{token}'}}\n"));
+        }
+        if let Some(rules) = &options.rules {
+            let file = folder.write("rules.yml", rules)?;
+            text.push_str(&format!("rule_files: ['{}']\n", file.display()));
+        }
         fs::write(&settings, text).map_err(ProcessError::setup("writing prometheus.yml"))?;
         let mut server = Process::start(Launch {
             name: NAME,

@@ -1,6 +1,9 @@
 //! Workflows whose pods really run: in `steer up`, and on a real Kubernetes control plane with our node.
 
+#[path = "../support/mod.rs"]
 mod support;
+
+mod metrics;
 
 use std::{
     fs,
