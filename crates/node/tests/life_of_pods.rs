@@ -1,10 +1,13 @@
 //! Pods from creation to deletion, against the API server inside the test.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{ConfigMap, ContainerStatus, Event, Node as ApiNode, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
+use kube::client::Body;
 use serde_json::{Value, json};
 use steersman_node::{ADDRESS_ANNOTATION, Annotate, Node, NodeOptions, RuntimeChoice, ServicePublishing};
 use steersman_test::Cluster;
@@ -31,6 +34,15 @@ struct Running {
 
 impl Running {
     async fn start(cluster: &Cluster, runtime: RuntimeChoice, folder: &Path) -> Self {
+        Self::start_for(cluster, cluster.client(), runtime, folder).await
+    }
+
+    async fn start_for(
+        cluster: &Cluster,
+        client: kube::Client,
+        runtime: RuntimeChoice,
+        folder: &Path,
+    ) -> Self {
         let options = NodeOptions {
             name: NODE.to_string(),
             data_dir: folder.to_path_buf(),
@@ -40,7 +52,7 @@ impl Running {
             services: ServicePublishing { annotate: Annotate::Yes, ..ServicePublishing::default() },
             ..NodeOptions::default()
         };
-        let node = Node::start(cluster.client(), options).await.expect("the node starts");
+        let node = Node::start(client, options).await.expect("the node starts");
         let stop = CancellationToken::new();
         let token = stop.clone();
         let task = tokio::spawn(async move { node.run(token).await.expect("the node runs") });
@@ -103,6 +115,54 @@ async fn a_fake_pod_is_ready_at_once_and_gone_after_its_deletion() {
     assert!(pod.status.and_then(|status| status.pod_ip).is_some_and(|ip| ip.starts_with("10.244.")));
     cluster.delete::<Pod>("default/web").await;
     cluster.wait_until_gone::<Pod>("default/web").await;
+    node.stop().await;
+}
+
+/// A client whose server issues numbered tokens that last ten minutes.
+fn with_tokens(client: kube::Client) -> kube::Client {
+    let issued = Arc::new(AtomicUsize::new(0));
+    let service = tower::service_fn(move |request: http::Request<Body>| {
+        let (client, issued) = (client.clone(), Arc::clone(&issued));
+        async move {
+            if !request.uri().path().ends_with("/serviceaccounts/default/token") {
+                return client.send(request).await;
+            }
+            let number = issued.fetch_add(1, Ordering::Relaxed) + 1;
+            let answer = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "metadata": {},
+                "spec": {"audiences": [], "expirationSeconds": 600},
+                "status": {"token": number.to_string(), "expirationTimestamp": "2100-01-01T00:00:00Z"}});
+            Ok(http::Response::new(Body::from(answer.to_string().into_bytes())))
+        }
+    });
+    kube::Client::new(service, "default")
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_token_of_a_running_pod_is_renewed_in_time() {
+    let cluster = Cluster::start().await;
+    let folder = tempfile::tempdir().expect("folder");
+    let node =
+        Running::start_for(&cluster, with_tokens(cluster.client()), RuntimeChoice::Fake, folder.path());
+    let node = node.await;
+    let token = json!({"serviceAccountToken": {"path": "token", "expirationSeconds": 600}});
+    let volume = json!({"name": "v", "projected": {"sources": [token]}});
+    let mount = json!({"name": "v", "mountPath": "/run/token"});
+    let web = json!({"name": "c", "image": "anything:1", "volumeMounts": [mount]});
+    create(&cluster, "web", json!({"containers": [web], "volumes": [volume]})).await;
+    let pod = cluster.wait_until::<Pod>("default/web", |pod| condition(pod, "Ready")).await;
+    let uid = pod.metadata.uid.expect("uid");
+    let file = folder.path().join("pods").join(uid).join("volumes/v/token");
+    let says = |number: &'static str| {
+        let file = file.clone();
+        async move { (std::fs::read_to_string(file).ok()? == number).then_some(()) }
+    };
+    cluster.wait_for("a first token", || says("1")).await;
+    cluster.pass(Duration::from_secs(470)).await;
+    assert!(says("1").await.is_some(), "it still lasts");
+    cluster.pass(Duration::from_secs(20)).await;
+    cluster.wait_for("a second token", || says("2")).await;
+    cluster.pass(Duration::from_secs(490)).await;
+    cluster.wait_for("a third token", || says("3")).await;
     node.stop().await;
 }
 

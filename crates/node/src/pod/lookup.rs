@@ -1,6 +1,7 @@
 //! Objects that a pod refers to.
 
 use std::future::Future;
+use std::time::Duration;
 
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Secret, ServiceAccount};
@@ -13,6 +14,14 @@ pub(crate) enum LookupError {
     NotFound { kind: &'static str, name: String },
     #[error("cannot read {kind} \"{name}\": {message}")]
     Failed { kind: &'static str, name: String, message: String },
+}
+
+/// A token of a service account.
+#[derive(Debug)]
+pub(crate) struct Token {
+    pub(crate) text: String,
+    /// How long it lasts from now on.
+    pub(crate) life: Duration,
 }
 
 /// Reads them; the API server in a node, a table in a test.
@@ -32,7 +41,7 @@ pub(crate) trait Lookup: Send + Sync {
         pod: &Pod,
         audience: Option<&str>,
         seconds: Option<i64>,
-    ) -> impl Future<Output = Result<String, LookupError>> + Send;
+    ) -> impl Future<Output = Result<Token, LookupError>> + Send;
 }
 
 impl Lookup for kube::Client {
@@ -51,7 +60,7 @@ impl Lookup for kube::Client {
         pod: &Pod,
         audience: Option<&str>,
         seconds: Option<i64>,
-    ) -> Result<String, LookupError> {
+    ) -> Result<Token, LookupError> {
         let namespace = pod.metadata.namespace.as_deref().unwrap_or("default");
         let account = pod
             .spec
@@ -77,7 +86,10 @@ impl Lookup for kube::Client {
             .create_token_request(account, &PostParams::default(), &request)
             .await
             .map_err(|error| explain("serviceaccount token", account, &error))?;
-        Ok(answer.status.and_then(|status| status.token).unwrap_or_default())
+        // The server says how long it really lasts; an hour is what it gives when nothing is asked for.
+        let given = answer.spec.and_then(|spec| spec.expiration_seconds).or(seconds).unwrap_or(3600);
+        let life = Duration::from_secs(u64::try_from(given).unwrap_or(0));
+        Ok(Token { text: answer.status.and_then(|status| status.token).unwrap_or_default(), life })
     }
 }
 
@@ -93,6 +105,7 @@ fn explain(kind: &'static str, name: &str, error: &kube::Error) -> LookupError {
 #[cfg(test)]
 pub(crate) mod tests {
     use std::collections::BTreeMap;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use k8s_openapi::ByteString;
 
@@ -103,6 +116,8 @@ pub(crate) mod tests {
     pub(crate) struct Table {
         maps: BTreeMap<String, ConfigMap>,
         secrets: BTreeMap<String, Secret>,
+        /// How many tokens were asked for; every third one is refused.
+        asked: AtomicUsize,
     }
 
     type Entries<'a> = &'a [(&'a str, &'a [(&'a str, &'a str)])];
@@ -122,6 +137,7 @@ pub(crate) mod tests {
             Table {
                 maps: maps.iter().map(|(name, data)| ((*name).into(), map(data))).collect(),
                 secrets: secrets.iter().map(|(name, data)| ((*name).into(), secret(data))).collect(),
+                asked: AtomicUsize::new(0),
             }
         }
     }
@@ -141,9 +157,15 @@ pub(crate) mod tests {
             &self,
             _pod: &Pod,
             audience: Option<&str>,
-            _seconds: Option<i64>,
-        ) -> Result<String, LookupError> {
-            Ok(format!("token for {}", audience.unwrap_or("the API server")))
+            seconds: Option<i64>,
+        ) -> Result<Token, LookupError> {
+            let number = self.asked.fetch_add(1, Ordering::Relaxed) + 1;
+            if number.is_multiple_of(3) {
+                let message = "not now".into();
+                return Err(LookupError::Failed { kind: "token", name: "t".into(), message });
+            }
+            let life = Duration::from_secs(seconds.unwrap_or(3600).unsigned_abs());
+            Ok(Token { text: format!("token {number} for {}", audience.unwrap_or("the API server")), life })
         }
     }
 }

@@ -17,6 +17,7 @@ mod probe;
 mod report;
 mod state;
 mod status;
+mod tokens;
 mod volumes;
 mod worker;
 

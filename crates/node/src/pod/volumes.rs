@@ -9,10 +9,12 @@ use std::path::{Component, Path, PathBuf};
 use k8s_openapi::api::core::v1::{
     Container, DownwardAPIVolumeFile, KeyToPath, Pod, Volume, VolumeMount, VolumeProjection,
 };
+use tokio::time::Instant;
 
 use super::env::{self, expand, optional};
 use super::fields::{self, Surroundings};
 use super::lookup::{Lookup, LookupError};
+use super::tokens::Renewal;
 use crate::runtime::{Access, Mount, PodFolder};
 
 /// Why a volume cannot be set up.
@@ -43,6 +45,8 @@ pub(crate) struct Prepared {
     folders: BTreeMap<String, PathBuf>,
     /// Sentences for a Warning event.
     pub(crate) warnings: Vec<String>,
+    /// Tokens that end before the pod does.
+    tokens: Vec<Renewal>,
 }
 
 /// Files by their path in the volume, with their permission bits.
@@ -58,7 +62,7 @@ pub(crate) async fn prepare(
     let mut prepared = Prepared::default();
     let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_deref()).unwrap_or_default();
     for volume in volumes {
-        let place = place(pod, folder, around, lookup, volume, &mut prepared.warnings).await?;
+        let place = place(pod, folder, around, lookup, volume, &mut prepared).await?;
         prepared.folders.insert(volume.name.clone(), place);
     }
     Ok(prepared)
@@ -70,7 +74,7 @@ async fn place(
     around: &Surroundings,
     lookup: &impl Lookup,
     volume: &Volume,
-    warnings: &mut Vec<String>,
+    prepared: &mut Prepared,
 ) -> Result<PathBuf, VolumeError> {
     let target = folder.volume(&volume.name);
     let io = |source| VolumeError::Io { volume: volume.name.clone(), source };
@@ -103,15 +107,15 @@ async fn place(
     }
     let files = match projections(volume) {
         Some((mode, projections)) => {
-            let source = Source { pod, around, lookup, volume: &volume.name, mode };
+            let source = Source { pod, around, lookup, volume: &volume.name, folder: &target, mode };
             let mut files = Files::new();
             for projection in projections {
-                files.extend(source.files(&projection, warnings).await?);
+                files.extend(source.files(&projection, prepared).await?);
             }
             files
         }
         None => {
-            warnings.push(format!(
+            prepared.warnings.push(format!(
                 "volume \"{}\" is of a kind that this node does not have; it is an empty folder",
                 volume.name
             ));
@@ -156,6 +160,7 @@ struct Source<'a, L> {
     around: &'a Surroundings,
     lookup: &'a L,
     volume: &'a str,
+    folder: &'a Path,
     mode: i32,
 }
 
@@ -163,7 +168,7 @@ impl<L: Lookup> Source<'_, L> {
     async fn files(
         &self,
         projection: &VolumeProjection,
-        warnings: &mut Vec<String>,
+        prepared: &mut Prepared,
     ) -> Result<Files, VolumeError> {
         let namespace = self.pod.metadata.namespace.as_deref().unwrap_or("default");
         let failed = |source| VolumeError::Lookup { volume: self.volume.to_string(), source };
@@ -186,15 +191,19 @@ impl<L: Lookup> Source<'_, L> {
         if let Some(source) = &projection.service_account_token {
             let token = self.lookup.token(self.pod, source.audience.as_deref(), source.expiration_seconds);
             return match token.await {
-                Ok(token) => Ok(self.one(&source.path, token.into_bytes(), None)),
+                Ok(token) => {
+                    let mode = self.bits(None);
+                    prepared.tokens.push(Renewal::of(&token, self.folder.to_owned(), mode, source));
+                    Ok(self.one(&source.path, token.text.into_bytes(), None))
+                }
                 Err(error @ LookupError::NotFound { .. }) => {
-                    warnings.push(format!("volume \"{}\" has no token: {error}", self.volume));
+                    prepared.warnings.push(format!("volume \"{}\" has no token: {error}", self.volume));
                     Ok(Files::new())
                 }
                 Err(error) => Err(failed(error)),
             };
         }
-        warnings.push(format!(
+        prepared.warnings.push(format!(
             "volume \"{}\" has a source that this node does not have; it is left out",
             self.volume
         ));
@@ -202,8 +211,11 @@ impl<L: Lookup> Source<'_, L> {
     }
 
     fn one(&self, path: &str, content: Vec<u8>, mode: Option<i32>) -> Files {
-        let mode = u32::try_from(mode.unwrap_or(self.mode)).unwrap_or(0o644);
-        Files::from([(path.to_string(), (content, mode))])
+        Files::from([(path.to_string(), (content, self.bits(mode)))])
+    }
+
+    fn bits(&self, mode: Option<i32>) -> u32 {
+        u32::try_from(mode.unwrap_or(self.mode)).unwrap_or(0o644)
     }
 
     fn select(
@@ -246,8 +258,7 @@ impl<L: Lookup> Source<'_, L> {
         } else {
             String::new()
         };
-        let mode = u32::try_from(item.mode.unwrap_or(self.mode)).unwrap_or(0o644);
-        Ok((item.path.clone(), (value.into_bytes(), mode)))
+        Ok((item.path.clone(), (value.into_bytes(), self.bits(item.mode))))
     }
 }
 
@@ -280,6 +291,23 @@ fn inner(path: &str) -> io::Result<&Path> {
 }
 
 impl Prepared {
+    /// When the next token has to be renewed.
+    pub(crate) fn renewal(&self) -> Option<Instant> {
+        self.tokens.iter().map(Renewal::at).min()
+    }
+
+    /// Renews the tokens whose time has come.
+    pub(crate) async fn renew(&mut self, pod: &Pod, lookup: &impl Lookup) {
+        let now = Instant::now();
+        for token in self.tokens.iter_mut().filter(|token| token.at() <= now) {
+            let Some(text) = token.renew(pod, lookup).await else { continue };
+            let files = Files::from([(token.path().to_owned(), (text.into_bytes(), token.mode))]);
+            if let Err(error) = write(&token.folder, &files) {
+                tracing::warn!(%error, pod = pod.metadata.name, "a new token could not be written");
+            }
+        }
+    }
+
     /// The mounts of one container.
     pub(crate) fn mounts<'a>(
         &self,
@@ -324,6 +352,7 @@ impl Prepared {
 #[cfg(test)]
 mod tests {
     use std::net::IpAddr;
+    use std::time::Duration;
 
     use super::super::lookup::tests::Table;
     use super::*;
@@ -340,6 +369,14 @@ mod tests {
         data: &Path,
         volumes: serde_json::Value,
     ) -> (PodFolder, Result<Prepared, VolumeError>) {
+        let (folder, prepared, _) = prepare_with(data, volumes).await;
+        (folder, prepared)
+    }
+
+    async fn prepare_with(
+        data: &Path,
+        volumes: serde_json::Value,
+    ) -> (PodFolder, Result<Prepared, VolumeError>, Table) {
         let folder = PodFolder::new(data, "uid").expect("plain");
         folder.create().expect("created");
         let table = Table::new(&[("ns/cm", &[("k", "v"), ("l", "w")])], &[("ns/s", &[("p", "q")])]);
@@ -350,7 +387,7 @@ mod tests {
             memory: 1,
         };
         let prepared = prepare(&pod(&volumes), &folder, &around, &table).await;
-        (folder, prepared)
+        (folder, prepared, table)
     }
 
     #[tokio::test]
@@ -378,12 +415,43 @@ mod tests {
         assert_eq!(read("s/p").expect("file"), "q");
         assert_eq!(read("all/l").expect("file"), "w");
         assert_eq!(read("all/labels").expect("file"), "a=\"b\"");
-        assert_eq!(read("all/token").expect("file"), "token for the API server");
+        assert_eq!(read("all/token").expect("file"), "token 1 for the API server");
         let mode = fs::metadata(folder.volume("s").join("p")).expect("file").permissions().mode();
         assert_eq!(mode & 0o777, 0o400);
         assert_eq!(prepared.warnings.len(), 1);
         assert!(prepared.warnings[0].contains("\"far\""), "{:?}", prepared.warnings);
         assert!(data.path().join("claims/ns/c").is_dir(), "what a claim holds outlives its pods");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn tokens_are_renewed_after_four_fifths_of_their_life() {
+        let data = tempfile::tempdir().expect("folder");
+        let volumes = serde_json::json!([{"name": "v", "projected": {"defaultMode": 0o400, "sources": [
+            {"serviceAccountToken": {"path": "a/short", "audience": "vault", "expirationSeconds": 600}},
+            {"serviceAccountToken": {"path": "long", "expirationSeconds": 315_360_000}},
+        ]}}]);
+        let (folder, prepared, table) = prepare_with(data.path(), volumes.clone()).await;
+        let mut prepared = prepared.expect("prepared");
+        let (pod, begin) = (pod(&volumes), Instant::now());
+        let read = |path: &str| fs::read_to_string(folder.volume("v").join(path)).expect("file");
+        assert_eq!(prepared.renewal(), Some(begin + Duration::from_secs(480)));
+        tokio::time::advance(Duration::from_secs(480)).await;
+        // The third request is refused: the old token stays, and is soon tried again.
+        prepared.renew(&pod, &table).await;
+        assert_eq!(read("a/short"), "token 1 for vault");
+        assert_eq!(prepared.renewal(), Some(begin + Duration::from_secs(490)));
+        tokio::time::advance(Duration::from_secs(10)).await;
+        prepared.renew(&pod, &table).await;
+        assert_eq!(read("a/short"), "token 4 for vault");
+        assert_eq!(prepared.renewal(), Some(begin + Duration::from_secs(490 + 480)));
+        assert_eq!(read("long"), "token 2 for the API server");
+        let mode = fs::metadata(folder.volume("v").join("a/short")).expect("file").permissions().mode();
+        assert_eq!(mode & 0o777, 0o400);
+        tokio::time::advance(Duration::from_secs(24 * 3600)).await;
+        prepared.renew(&pod, &table).await;
+        tokio::time::advance(Duration::from_secs(10)).await;
+        prepared.renew(&pod, &table).await;
+        assert_eq!(read("long"), "token 7 for the API server", "once a day at least");
     }
 
     #[tokio::test]

@@ -211,6 +211,11 @@ impl Worker {
             self.stop(position).await;
         }
         self.enforce(now).await;
+        if let Some(room) = &mut self.room
+            && room.volumes.renewal().is_some_and(|at| at <= now)
+        {
+            room.volumes.renew(&self.pod, &self.shared.client).await;
+        }
         if plan.over {
             match self.ending {
                 Some(Ending::Deleted(_) | Ending::Gone | Ending::Shutdown) => return Next::Leave,
@@ -231,7 +236,8 @@ impl Worker {
             .map(|stop| stop.kill_at)
             .chain(self.helpers.values().map(|helper| helper.kill_at))
             .chain(self.retry.map(|(at, _)| at).filter(|_| self.room.is_none()))
-            .chain(self.deadline.filter(|_| !self.finished));
+            .chain(self.deadline.filter(|_| !self.finished))
+            .chain(self.room.as_ref().and_then(|room| room.volumes.renewal()));
         Next::Wait(timers.chain(wake).min())
     }
 
