@@ -6,6 +6,7 @@ use hyper::body::{Body, Bytes, Frame, Incoming, SizeHint};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
+use tokio::time::Instant;
 
 /// The body of an answer to a client.
 pub(crate) enum Answer {
@@ -34,8 +35,8 @@ pub(crate) enum Lent {
 pub(crate) struct Running(Arc<Target>);
 
 impl Running {
-    pub(crate) fn begin(target: Arc<Target>) -> Self {
-        target.stats.began();
+    pub(crate) fn begin(target: Arc<Target>, now: Instant) -> Self {
+        target.stats.began(now);
         Self(target)
     }
 }

@@ -13,16 +13,17 @@ use crate::send::{Sent, Upgrade};
 use crate::target::{Limits, Mode, Permit, Refused, Target};
 use crate::tunnel;
 use hyper::body::{Body, Incoming};
+use hyper::ext::Protocol;
 use hyper::header::{CONNECTION, HOST, HeaderValue, RETRY_AFTER, UPGRADE};
 use hyper::http::request::Parts;
 use hyper::http::uri::{PathAndQuery, Scheme};
 use hyper::upgrade::OnUpgrade;
 use hyper::{Method, Request, Response, StatusCode, Uri, Version};
 use std::borrow::Cow;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -40,13 +41,33 @@ pub(crate) struct Forwarder {
     pub(crate) tasks: TaskTracker,
     /// Ends what has outlived the drain.
     pub(crate) abort: CancellationToken,
+    /// Where wake-up calls are made, whichever thread needs one.
+    pub(crate) home: Handle,
 }
 
 /// What is remembered of a request while its answer is on its way.
 struct Asked {
     version: Version,
-    on_upgrade: Option<OnUpgrade>,
+    leaves: Option<Leaves>,
     running: Running,
+}
+
+/// How a request asks to leave HTTP.
+enum Leaves {
+    /// With `Upgrade`, which `101` grants.
+    Upgrade(OnUpgrade),
+    /// With `CONNECT` and a protocol (RFC 8441, as WebSocket over HTTP/2), which `200` grants.
+    Connect(OnUpgrade),
+}
+
+impl Leaves {
+    /// The client's side, if this answer grants what was asked for.
+    fn granted(self, status: StatusCode) -> Option<OnUpgrade> {
+        match self {
+            Self::Upgrade(client) => (status == StatusCode::SWITCHING_PROTOCOLS).then_some(client),
+            Self::Connect(client) => status.is_success().then_some(client),
+        }
+    }
 }
 
 impl Forwarder {
@@ -68,14 +89,14 @@ impl Forwarder {
                 return probe.answer();
             }
         }
-        let response = if method == Method::CONNECT {
+        let response = if method == Method::CONNECT && !names_protocol(&request) {
             refuse(StatusCode::METHOD_NOT_ALLOWED, "CONNECT is not served here")
         } else if headers::rounds(request.headers(), target.label()) >= ROUNDS {
             let why =
                 format!("the request came {ROUNDS} times through {}: its pods ask themselves", target.key());
             refuse(StatusCode::LOOP_DETECTED, &why)
         } else if let Some(port) = target.port(port) {
-            self.carry(request, client, &target, port).await
+            self.carry(request, client, &target, port, began).await
         } else {
             refuse(StatusCode::NOT_FOUND, &format!("service {} has no such port", target.key()))
         };
@@ -133,22 +154,29 @@ impl Forwarder {
         client: &Client,
         target: &Arc<Target>,
         port: u16,
+        began: Instant,
     ) -> Response<Answer> {
-        let deadline = Instant::now() + self.options.hold;
-        let running = Running::begin(Arc::clone(target));
+        let deadline = began + self.options.hold;
+        let running = Running::begin(Arc::clone(target), began);
         let version = request.version();
         let protocol = (version == Version::HTTP_11 && headers::is_upgrade(request.headers()))
             .then(|| request.headers().get(UPGRADE).cloned())
             .flatten();
-        let on_upgrade = protocol.is_some().then(|| hyper::upgrade::on(&mut request));
+        let leaves = if protocol.is_some() {
+            Some(Leaves::Upgrade(hyper::upgrade::on(&mut request)))
+        } else if names_protocol(&request) {
+            Some(Leaves::Connect(hyper::upgrade::on(&mut request)))
+        } else {
+            None
+        };
         let upgrade = if protocol.is_some() { Upgrade::Asked } else { Upgrade::No };
         let (parts, body) = request.into_parts();
-        let mut parts = prepare(parts, client.address.ip(), target.header());
+        let mut parts = prepare(parts, &client.address, target.header());
         if let Some(protocol) = protocol {
             parts.headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
             parts.headers.insert(UPGRADE, protocol);
         }
-        let asked = Asked { version, on_upgrade, running };
+        let asked = Asked { version, leaves, running };
         let mut request = Request::from_parts(parts, Outgoing::new(body));
         loop {
             let wake = || self.begin_waking(target);
@@ -194,18 +222,20 @@ impl Forwarder {
         target: &Arc<Target>,
         permit: Permit,
     ) -> Response<Answer> {
-        let Asked { version, on_upgrade, running } = asked;
-        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            let Some(on_upgrade) = on_upgrade else {
-                return refuse(StatusCode::BAD_GATEWAY, "the pod changed the protocol unasked");
-            };
+        let Asked { version, leaves, running } = asked;
+        let status = response.status();
+        let client = leaves.and_then(|leaves| leaves.granted(status));
+        if status == StatusCode::SWITCHING_PROTOCOLS && client.is_none() {
+            return refuse(StatusCode::BAD_GATEWAY, "the pod changed the protocol unasked");
+        }
+        if let Some(client) = client {
             let pod = hyper::upgrade::on(&mut response);
             let protocol = response.headers().get(UPGRADE).cloned();
-            let tunnel = tunnel::upgraded(on_upgrade, pod, running, permit);
+            let tunnel = tunnel::upgraded(client, pod, Carried { running, permit, lent });
             self.tasks.spawn(self.abort.clone().run_until_cancelled_owned(tunnel));
             headers::strip(response.headers_mut());
-            response.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
-            if let Some(protocol) = protocol {
+            if let Some(protocol) = protocol.filter(|_| status == StatusCode::SWITCHING_PROTOCOLS) {
+                response.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
                 response.headers_mut().insert(UPGRADE, protocol);
             }
             return response.map(|_| Answer::Text(None));
@@ -245,7 +275,7 @@ impl Forwarder {
                 }
             }
         };
-        self.tasks.spawn(self.abort.clone().run_until_cancelled_owned(asking));
+        self.tasks.spawn_on(self.abort.clone().run_until_cancelled_owned(asking), &self.home);
     }
 
     fn refused(&self, refused: Refused, target: &Target) -> Response<Answer> {
@@ -281,6 +311,13 @@ pub(crate) fn refuse(status: StatusCode, why: &str) -> Response<Answer> {
     response
 }
 
+/// Whether a request asks for another protocol on its stream of HTTP/2.
+fn names_protocol(request: &Request<Incoming>) -> bool {
+    request.version() == Version::HTTP_2
+        && request.method() == Method::CONNECT
+        && request.extensions().get::<Protocol>().is_some()
+}
+
 /// Whether a request names its host once. Of two names a pod might believe the other one.
 fn is_plain(request: &Request<Incoming>) -> bool {
     let mut hosts = request.headers().get_all(HOST).iter();
@@ -293,7 +330,7 @@ fn is_plain(request: &Request<Incoming>) -> bool {
 }
 
 /// The head of the request as the pod gets it, in the protocol that the client chose.
-fn prepare(mut parts: Parts, client: IpAddr, service: &HeaderValue) -> Parts {
+fn prepare(mut parts: Parts, client: &HeaderValue, service: &HeaderValue) -> Parts {
     headers::strip(&mut parts.headers);
     let path = parts.uri.path_and_query().cloned().unwrap_or_else(|| PathAndQuery::from_static("/"));
     let named = parts.uri.authority().and_then(|authority| HeaderValue::from_str(authority.as_str()).ok());

@@ -4,7 +4,6 @@ use hyper::header::{
     CONNECTION, CONTENT_LENGTH, EXPECT, HOST, HeaderMap, HeaderName, HeaderValue, TE, TRANSFER_ENCODING,
     UPGRADE,
 };
-use std::net::IpAddr;
 
 const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
@@ -61,21 +60,19 @@ pub(crate) fn rounds(headers: &HeaderMap, service: &str) -> usize {
 /// Prepares the headers of a request for the pod.
 pub(crate) fn forward(
     headers: &mut HeaderMap,
-    client: IpAddr,
+    client: &HeaderValue,
     host: Option<HeaderValue>,
     service: &HeaderValue,
 ) {
     headers.append(VIA, service.clone());
     // The first read of the body sends the "100 Continue" that this asks for.
     headers.remove(EXPECT);
-    let address = client.to_canonical().to_string();
-    let chain = match headers.get(FORWARDED_FOR).and_then(|value| value.to_str().ok()) {
-        Some(before) => format!("{before}, {address}"),
-        None => address,
+    let before = headers.get(FORWARDED_FOR).map(HeaderValue::as_bytes).filter(|before| !before.is_empty());
+    let chain = match before {
+        Some(before) => HeaderValue::from_bytes(&[before, b", ", client.as_bytes()].concat()),
+        None => Ok(client.clone()),
     };
-    if let Ok(chain) = HeaderValue::from_str(&chain) {
-        headers.insert(FORWARDED_FOR, chain);
-    }
+    headers.insert(FORWARDED_FOR, chain.unwrap_or_else(|_| client.clone()));
     if !headers.contains_key(FORWARDED_HOST)
         && let Some(host) = host
     {
@@ -116,7 +113,7 @@ mod tests {
         let mut given = headers(&[("x-forwarded-for", "10.0.0.1"), ("expect", "100-continue")]);
         let service = HeaderValue::from_static("shop/web");
         let host = Some(HeaderValue::from_static("web.shop"));
-        forward(&mut given, "10.0.0.2".parse().expect("an address"), host, &service);
+        forward(&mut given, &HeaderValue::from_static("10.0.0.2"), host, &service);
         assert_eq!((rounds(&given, "shop/web"), rounds(&given, "shop/other")), (1, 0));
         assert_eq!(given["x-forwarded-for"], "10.0.0.1, 10.0.0.2");
         assert_eq!(given["x-forwarded-host"], "web.shop");

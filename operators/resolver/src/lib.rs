@@ -12,7 +12,7 @@
 //! send. Bodies are streamed both ways, frame by frame; nothing here looks into them.
 //!
 //! The parts, in the order in which a request meets them: [`serve()`] accepts and drains, on one
-//! port for all or on `ports` of their own; `sniff` tells HTTP from other protocols, which `tunnel`
+//! port for all or on `ports` of their own, `workers` do it on a thread per core; `sniff` tells HTTP from other protocols, which `tunnel`
 //! carries; `host` says whose a request is, [`Directory`] knows the services, [`Target`] queues and
 //! paces, [`Probe`]s are answered without a pod, [`Wake`] asks the operator for pods, `rise` measures
 //! that, `forward` carries one request over, `send` knows when it may be sent again, `pool` keeps
@@ -39,8 +39,10 @@ mod send;
 mod serve;
 mod sniff;
 mod target;
+mod timer;
 mod tunnel;
 mod wake;
+mod workers;
 
 pub use directory::Directory;
 pub use options::Options;

@@ -1,6 +1,7 @@
 //! The connection to a client, with a way to see that the client has left.
 
 use crate::ports::Door;
+use hyper::header::HeaderValue;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -24,7 +25,8 @@ pub(crate) struct Line {
 /// Who sent a request.
 #[derive(Clone)]
 pub(crate) struct Client {
-    pub(crate) address: SocketAddr,
+    /// Its address as it is written into requests.
+    pub(crate) address: HeaderValue,
     /// By which door it came in.
     pub(crate) door: Door,
     read: Arc<OwnedReadHalf>,
@@ -34,6 +36,8 @@ impl Line {
     pub(crate) fn new(stream: TcpStream, address: SocketAddr, door: Door) -> (Self, Client) {
         let (read, write) = stream.into_split();
         let read = Arc::new(read);
+        let text = HeaderValue::try_from(address.ip().to_canonical().to_string());
+        let address = text.unwrap_or_else(|_| HeaderValue::from_static("unknown"));
         let client = Client { address, door, read: Arc::clone(&read) };
         (Self { read, write }, client)
     }

@@ -57,10 +57,10 @@ impl Stats {
         self.held.fetch_add(change, Ordering::Relaxed);
     }
 
-    pub(crate) fn began(&self) {
+    pub(crate) fn began(&self, now: Instant) {
         self.running.fetch_add(1, Ordering::Relaxed);
         self.total.fetch_add(1, Ordering::Relaxed);
-        *lock(&self.last) = Some(Instant::now());
+        *lock(&self.last) = Some(now);
     }
 
     pub(crate) fn ended(&self) {

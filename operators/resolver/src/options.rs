@@ -2,6 +2,7 @@
 
 use crate::wake::Wake;
 use std::fmt;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,6 +37,9 @@ pub struct Options {
     pub drain: Duration,
     /// How long a client may take to send the head of a request. Thirty seconds.
     pub head: Duration,
+    /// Threads that serve connections, each with connections to pods of its own. One for each core
+    /// that the process may use.
+    pub threads: NonZeroUsize,
 }
 
 impl Options {
@@ -55,6 +59,7 @@ impl Options {
             shutdown_delay: Duration::from_secs(5),
             drain: Duration::from_secs(30),
             head: Duration::from_secs(30),
+            threads: std::thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
         }
     }
 }

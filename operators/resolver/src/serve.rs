@@ -7,10 +7,12 @@ use crate::internal::Internal;
 use crate::line::Line;
 use crate::metrics::Metrics;
 use crate::options::Options;
-use crate::pool::{self, Pool, Tracked};
+use crate::pool::{Pool, Tracked};
 use crate::ports::{self, Behind, Door};
 use crate::sniff::{self, Speaks};
 use crate::target::Limits;
+use crate::timer::{Dates, LOOKS};
+use crate::workers::Workers;
 use hyper::body::Incoming;
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
@@ -25,6 +27,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -69,84 +73,103 @@ pub async fn serve(
 ) -> io::Result<()> {
     let tasks = TaskTracker::new();
     let metrics = Arc::new(Metrics::default());
-    let limits = Limits {
+    let limits = Arc::new(Limits {
         per_service: options.pending_per_service,
         total: options.pending,
         per_backend: options.per_backend,
         pending: AtomicUsize::new(0),
-    };
-    let (delay, drain, head) = (options.shutdown_delay, options.drain, options.head);
-    let pool = Pool::new(tasks.clone(), options.connect);
+    });
+    let (delay, drain) = (options.shutdown_delay, options.drain);
     // Connections are told to end after the delay; what has not ended by then is cut off.
     let (closing, abort) = (CancellationToken::new(), CancellationToken::new());
-    let forwarder = Arc::new(Forwarder {
-        options,
-        directory: directory.clone(),
-        limits: Arc::new(limits),
-        metrics: Arc::clone(&metrics),
-        pool: pool.clone(),
-        tasks: tasks.clone(),
-        abort: abort.clone(),
-    });
-    let answers = Arc::new(Internal { directory: directory.clone(), metrics, shutdown: shutdown.clone() });
-    let server = Server { tasks: tasks.clone(), closing: closing.clone(), abort: abort.clone(), head };
-    let address = proxy.local_addr()?.ip();
-    let accepting = async {
-        let shared = server.clone().accept(&proxy, |stream, client| {
-            server.spawn(server.clone().shared(stream, client, Arc::clone(&forwarder)));
-        });
-        let questions = server.clone().accept(&internal, |stream, client| {
-            server.spawn(server.clone().questions(stream, client, Arc::clone(&answers)));
-        });
-        let owned = ports::keep(&directory, address, |listener, behind| {
-            let (server, forwarder) = (server.clone(), Arc::clone(&forwarder));
-            async move {
-                let accepting = server.clone().accept(&listener, |stream, client| {
-                    let (behind, forwarder) = (Arc::clone(&behind), Arc::clone(&forwarder));
-                    server.spawn(server.clone().owned(stream, client, behind, forwarder));
-                });
-                accepting.await
-            }
-        });
-        tokio::try_join!(shared, questions, owned)
+    let server = Server { tasks, closing, abort, head: options.head };
+    let _ends = (server.closing.clone().drop_guard(), server.abort.clone().drop_guard());
+    let forwarder = || {
+        Arc::new(Forwarder {
+            options: options.clone(),
+            directory: directory.clone(),
+            limits: Arc::clone(&limits),
+            metrics: Arc::clone(&metrics),
+            pool: Pool::new(server.tasks.clone(), options.connect),
+            tasks: server.tasks.clone(),
+            abort: server.abort.clone(),
+            home: Handle::current(),
+        })
     };
-    let sweeping = async {
-        loop {
-            tokio::time::sleep(pool::STALE / 2).await;
-            pool.sweep();
-        }
+    let answers = Arc::new(Internal {
+        directory: directory.clone(),
+        metrics: Arc::clone(&metrics),
+        shutdown: shutdown.clone(),
+    });
+    let address = proxy.local_addr()?.ip();
+    let own = &server;
+    let questions = async move {
+        let spawn = |stream, client| {
+            own.tasks.spawn(own.clone().questions(stream, client, Arc::clone(&answers)));
+        };
+        own.take(&internal, spawn).await
     };
     let until_closed = async {
         shutdown.cancelled().await;
         tokio::time::sleep(delay).await;
     };
+    let forwarders = (0..options.threads.get()).map(|_| forwarder()).collect();
+    let mut workers = Workers::start(&server, forwarders)?;
+    let hands = workers.hands();
+    let shared = hands.clone().accept(proxy, Door::Shared);
+    let owned = ports::keep(&directory, address, |listener, behind| {
+        hands.clone().accept(listener, Door::Own(behind))
+    });
     let result = tokio::select! {
-        result = accepting => result.map(drop),
+        result = async { tokio::try_join!(shared, questions, owned) } => result.map(drop),
         () = until_closed => Ok(()),
-        () = sweeping => Ok(()),
+        error = workers.failed() => Err(error),
     };
-    drop((proxy, internal));
-    closing.cancel();
-    tasks.close();
-    pool.clear();
-    if tokio::time::timeout(drain, tasks.wait()).await.is_err() {
-        tracing::warn!(left = tasks.len(), "requests were still under way at the end of the drain");
-    }
-    abort.cancel();
+    server.close(drain).await;
+    workers.join().await;
     result
 }
 
 /// What all connections share.
 #[derive(Clone)]
-struct Server {
-    tasks: TaskTracker,
-    closing: CancellationToken,
-    abort: CancellationToken,
+pub(crate) struct Server {
+    pub(crate) tasks: TaskTracker,
+    pub(crate) closing: CancellationToken,
+    pub(crate) abort: CancellationToken,
     head: Duration,
 }
 
 impl Server {
-    async fn accept(self, listener: &TcpListener, take: impl Fn(TcpStream, SocketAddr)) -> io::Result<()> {
+    /// Tells connections to end, and gives them the time for it.
+    async fn close(&self, drain: Duration) {
+        self.closing.cancel();
+        self.tasks.close();
+        if tokio::time::timeout(drain, self.tasks.wait()).await.is_err() {
+            tracing::warn!(left = self.tasks.len(), "requests were still under way at the end of the drain");
+        }
+        self.abort.cancel();
+    }
+
+    /// Serves what comes in by a door.
+    pub(crate) async fn accept(
+        self,
+        listener: TcpListener,
+        door: Door,
+        forwarder: Arc<Forwarder>,
+    ) -> io::Result<()> {
+        let spawn = |stream, client| match &door {
+            Door::Shared => {
+                self.tasks.spawn(self.clone().shared(stream, client, Arc::clone(&forwarder)));
+            }
+            Door::Own(behind) => {
+                let (behind, forwarder) = (Arc::clone(behind), Arc::clone(&forwarder));
+                self.tasks.spawn(self.clone().owned(stream, client, behind, forwarder));
+            }
+        };
+        self.take(&listener, spawn).await
+    }
+
+    async fn take(&self, listener: &TcpListener, take: impl Fn(TcpStream, SocketAddr)) -> io::Result<()> {
         loop {
             match listener.accept().await {
                 Ok((stream, client)) => {
@@ -162,10 +185,6 @@ impl Server {
                 }
             }
         }
-    }
-
-    fn spawn(&self, connection: impl Future<Output = ()> + Send + 'static) {
-        self.tasks.spawn(connection);
     }
 
     /// A connection on the port that all services share, where only HTTP says whose it is.
@@ -237,21 +256,26 @@ impl Server {
         T: Future<Output = Response<Answer>> + Send + 'static,
     {
         let mut builder = http1::Builder::new();
-        builder.timer(TokioTimer::new()).header_read_timeout(self.head).max_buf_size(HEAD);
+        builder.timer(Dates).header_read_timeout(self.head).max_buf_size(HEAD);
         let service = service_fn(move |request| {
             let answer = handle(request);
             async move { Ok::<_, Infallible>(answer.await) }
         });
         let mut connection = pin!(builder.serve_connection(TokioIo::new(line), service).with_upgrades());
-        let result = tokio::select! {
-            biased;
-            result = connection.as_mut() => result,
-            () = self.closing.cancelled() => {
-                connection.as_mut().graceful_shutdown();
-                match self.abort.run_until_cancelled(connection).await {
-                    Some(result) => result,
-                    None => return,
+        let mut closing = pin!(self.closing.cancelled());
+        let mut look = pin!(tokio::time::sleep(self.head / LOOKS));
+        let result = loop {
+            tokio::select! {
+                biased;
+                result = connection.as_mut() => break result,
+                () = closing.as_mut() => {
+                    connection.as_mut().graceful_shutdown();
+                    match self.abort.run_until_cancelled(connection).await {
+                        Some(result) => break result,
+                        None => return,
+                    }
                 }
+                () = look.as_mut() => look.as_mut().reset(Instant::now() + self.head / LOOKS),
             }
         };
         if let Err(error) = result {
@@ -275,6 +299,7 @@ impl Server {
             .initial_connection_window_size(WINDOW * STREAMS)
             .max_send_buf_size(WINDOW as usize)
             .max_header_list_size(HEAD as u32)
+            .enable_connect_protocol()
             // A client that vanished without a word gives its places up.
             .keep_alive_interval(PING)
             .keep_alive_timeout(PING);

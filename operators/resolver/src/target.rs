@@ -408,11 +408,10 @@ impl State {
 
     /// The pod with the fewest requests that has this port and room, and takes the place in it.
     fn pick(&self, port: u16) -> Option<Arc<Slot>> {
-        let now = Instant::now();
         let room = |slot: &&Arc<Slot>| {
             slot.backend.ports.contains_key(&port)
                 && slot.busy.load(Ordering::Relaxed) < self.per_backend.max(1)
-                && lock(&slot.trouble).until.is_none_or(|until| until <= now)
+                && lock(&slot.trouble).until.is_none_or(|until| until <= Instant::now())
         };
         let slot = self.slots.iter().filter(room).min_by_key(|slot| slot.busy.load(Ordering::Relaxed))?;
         slot.busy.fetch_add(1, Ordering::Relaxed);

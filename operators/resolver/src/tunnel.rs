@@ -1,9 +1,9 @@
 //! Bytes both ways between a client and a pod, in whatever protocol.
 
-use crate::body::Running;
+use crate::body::{Carried, Running};
 use crate::forward::Forwarder;
 use crate::line::{Client, Line};
-use crate::target::{Permit, Target};
+use crate::target::Target;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use std::sync::Arc;
@@ -12,21 +12,23 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 /// Carries on after a client and a pod have agreed to leave HTTP.
-pub(crate) async fn upgraded(client: OnUpgrade, pod: OnUpgrade, running: Running, permit: Permit) {
-    // A tunnel lives long and says nothing of load: the pod has room for another request.
+pub(crate) async fn upgraded(client: OnUpgrade, pod: OnUpgrade, carried: Carried) {
+    let Carried { running, permit, lent } = carried;
+    // A tunnel lives long and says nothing of load: the pod has room for another request. A
+    // connection of HTTP/1.1 is the tunnel's own by now; a stream of HTTP/2 keeps its place.
     drop(permit);
     match tokio::try_join!(client, pod) {
         Ok((client, pod)) => copy(TokioIo::new(client), TokioIo::new(pod)).await,
         Err(error) => tracing::debug!(%error, "an upgrade did not come about"),
     }
-    drop(running);
+    drop((running, lent));
 }
 
 impl Forwarder {
     /// Holds a connection that speaks something else than HTTP until there is a pod for it.
     /// Nothing of what the client sent is read before.
     pub(crate) async fn tunnel(self: Arc<Self>, line: Line, client: Client, target: Arc<Target>, port: u16) {
-        let running = Running::begin(Arc::clone(&target));
+        let running = Running::begin(Arc::clone(&target), Instant::now());
         if let Some(pod) = self.connect(&client, &target, port).await {
             copy(line, pod).await;
         }

@@ -1,16 +1,16 @@
-//! The resolver between clients and servers that others wrote: curl, nginx, OpenSSL, and Python's
-//! WebSocket and gRPC.
+//! The resolver between clients and servers that others wrote: curl, nginx, OpenSSL, Python's
+//! WebSocket and gRPC, and Go's HTTP.
 
 mod support;
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use steersman_resolver::Mode;
 use support::{HOST, PATIENCE, Resolver, echo};
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::process::{Child, Command};
-use xtask::parts::{self, Nginx, or_skip};
+use xtask::parts::{self, Nginx, Unavailable, or_skip};
 
 /// Runs curl against the resolver, under the name of the service; its output.
 async fn curl(resolver: &Resolver, arguments: &[&str]) -> String {
@@ -38,12 +38,12 @@ struct Server {
 
 async fn python(interpreter: &Path, role: &str) -> Server {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/others/peers.py");
-    let mut process = Command::new(interpreter)
-        .args([script, role])
-        .stdout(Stdio::piped())
-        .kill_on_drop(true)
-        .spawn()
-        .expect("Python starts");
+    serve(Command::new(interpreter).args([script, role])).await
+}
+
+/// Starts a server that prints its port.
+async fn serve(command: &mut Command) -> Server {
+    let mut process = command.stdout(Stdio::piped()).kill_on_drop(true).spawn().expect("the server starts");
     let mut line = String::new();
     let output = process.stdout.take().expect("its output");
     let read = tokio::time::timeout(PATIENCE * 3, BufReader::new(output).read_line(&mut line)).await;
@@ -191,6 +191,37 @@ async fn grpc_of_others_works_in_all_four_kinds_of_calls() {
     let server = python(&found.path, "serve-grpc").await;
     let resolver = Resolver::start(|_| {}).await;
     python_client(&found.path, "grpc", &resolver, server.address).await;
+}
+
+/// The program of Go, which builds Kubernetes for other tests too.
+async fn go(folder: &Path) -> Result<PathBuf, Unavailable> {
+    let program = folder.join("peers");
+    let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/others/peers.go");
+    let built = Command::new("go").args(["build", "-o"]).arg(&program).arg(source).output().await;
+    let built = built.map_err(|error| Unavailable::Missing {
+        part: "go",
+        what: format!("`go build` does not run: {error}"),
+        remedy: "install Go 1.24 or newer".to_owned(),
+    })?;
+    assert!(built.status.success(), "{}", String::from_utf8_lossy(&built.stderr));
+    Ok(program)
+}
+
+#[tokio::test]
+async fn what_go_speaks_is_held_and_streamed_with_its_trailers() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let Some(program) = or_skip(go(folder.path()).await) else { return };
+    let server = serve(Command::new(&program).arg("serve")).await;
+    let resolver = Resolver::start(|_| {}).await;
+    let client =
+        Command::new(&program).args(["ask", &resolver.address.to_string(), HOST]).kill_on_drop(true).output();
+    let client = tokio::spawn(client);
+    resolver.wait_pending(8).await;
+    resolver.set(&[server.address], Mode::Proxy);
+    let output = client.await.expect("no panic").expect("it starts");
+    let said =
+        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("well"), "{said}");
 }
 
 #[tokio::test]

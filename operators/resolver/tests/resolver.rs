@@ -4,6 +4,7 @@ mod support;
 
 use http_body_util::{BodyExt, Full, StreamBody};
 use hyper::body::{Bytes, Frame};
+use hyper::ext::Protocol;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::convert::Infallible;
@@ -333,6 +334,69 @@ async fn http_2_is_held_too_and_its_trailers_arrive() {
         assert_eq!(body.trailers().and_then(|trailers| trailers.get("grpc-status")).expect("trailers"), "0");
         assert_eq!(body.to_bytes(), "message");
     }
+}
+
+#[tokio::test]
+async fn a_websocket_over_http_2_is_held_and_carries_bytes_both_ways() {
+    let resolver = Resolver::start(|_| {}).await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let pod = listener.local_addr().expect("bound");
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let service =
+                hyper::service::service_fn(|mut request: Request<hyper::body::Incoming>| async move {
+                    let asked = request.extensions().get::<Protocol>().map(|one| one.as_str().to_owned());
+                    if asked.as_deref() != Some("websocket") {
+                        let refused = Response::builder().status(400).body(Full::<Bytes>::default());
+                        return Ok::<_, Infallible>(refused.expect("an answer"));
+                    }
+                    let upgrade = hyper::upgrade::on(&mut request);
+                    tokio::spawn(async move {
+                        let (mut read, mut write) =
+                            tokio::io::split(TokioIo::new(upgrade.await.expect("upgraded")));
+                        let _ = tokio::io::copy(&mut read, &mut write).await;
+                        let _ = write.shutdown().await;
+                    });
+                    Ok(Response::new(Full::default()))
+                });
+            let mut server = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+            server.enable_connect_protocol();
+            tokio::spawn(server.serve_connection(TokioIo::new(stream), service));
+        }
+    });
+    let stream = TcpStream::connect(resolver.address).await.expect("connected");
+    let (mut sender, connection) =
+        hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await.expect("h2");
+    tokio::spawn(connection);
+    let connect = |protocol: Option<&'static str>| {
+        let mut request = Request::connect(format!("http://{HOST}/chat")).body(Full::<Bytes>::default());
+        if let (Ok(request), Some(protocol)) = (&mut request, protocol) {
+            request.extensions_mut().insert(Protocol::from_static(protocol));
+        }
+        request.expect("a request")
+    };
+    let asked = tokio::spawn({
+        let (mut sender, request) = (sender.clone(), connect(Some("websocket")));
+        async move { sender.send_request(request).await }
+    });
+    resolver.wait_pending(1).await;
+    resolver.set(&[pod], Mode::Proxy);
+    let mut answer = asked.await.expect("no panic").expect("an answer");
+    assert_eq!(answer.status(), 200);
+    let upgraded = hyper::upgrade::on(&mut answer).await.expect("upgraded");
+    let (mut read, mut write) = tokio::io::split(TokioIo::new(upgraded));
+    write.write_all(b"hello").await.expect("sent");
+    let mut back = [0; 5];
+    tokio::time::timeout(PATIENCE, read.read_exact(&mut back)).await.expect("in time").expect("read");
+    assert_eq!(&back, b"hello");
+    write.shutdown().await.expect("closed");
+    let rest = tokio::time::timeout(PATIENCE, read.read(&mut back)).await.expect("in time").expect("read");
+    assert_eq!(rest, 0, "the other side hears of the end");
+
+    let refused = sender.send_request(connect(Some("other"))).await.expect("an answer");
+    assert_eq!(refused.status(), 400, "what the pod says to other protocols is passed on");
+    let plain = sender.send_request(connect(None)).await.expect("an answer");
+    assert_eq!(plain.status(), 405);
 }
 
 #[tokio::test]
