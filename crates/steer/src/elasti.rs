@@ -87,7 +87,11 @@ pub(crate) async fn endpoint(
     })?;
     tracing::info!(address = %listener.local_addr()?, "taking wake-up calls");
     let callers = Callers::from_env(variable, &options.resolver_namespace);
-    let settings = EndpointOptions { callers, metrics: Some(manager.metrics()) };
+    let settings = EndpointOptions {
+        callers,
+        metrics: Some(manager.metrics()),
+        namespaces: options.watch_namespaces.clone(),
+    };
     let stop = CancellationToken::new();
     Ok(async move {
         let _stops = stop.clone().drop_guard();
@@ -149,8 +153,12 @@ pub(crate) fn add_to(manager: Manager, client: &Client, way: &Way) -> Manager {
 
 /// Takes wake-up calls in `steer up`.
 pub(crate) async fn wake_calls(listener: TcpListener, client: Client, stop: CancellationToken) {
-    let callers = Callers::from_env(variable, OPERATOR_SERVICE.0);
-    endpoint::serve(listener, client, EndpointOptions { callers, metrics: None }, stop).await;
+    let options = EndpointOptions {
+        callers: Callers::from_env(variable, OPERATOR_SERVICE.0),
+        metrics: None,
+        namespaces: ElastiOptions::from_env(variable).watch_namespaces,
+    };
+    endpoint::serve(listener, client, options, stop).await;
 }
 
 /// In `steer up` no pod stands behind the operator's Service, but this process.
@@ -188,7 +196,6 @@ async fn apply(client: &Client, text: &str) -> Result<(), Error> {
         if let Some(replicas) = value.pointer_mut("/spec/replicas") {
             *replicas = 1.into();
         }
-        lengthen_tokens(&mut value);
         let object: DynamicObject =
             serde_json::from_value(value).map_err(|error| Error::msg(error.to_string()))?;
         let types = object.types.clone().unwrap_or_default();
@@ -202,21 +209,6 @@ async fn apply(client: &Client, text: &str) -> Result<(), Error> {
         api.patch(&object.name_any(), &params, &Patch::Apply(&object)).await?;
     }
     Ok(())
-}
-
-/// Our node writes a pod's tokens when the pod starts and never again, so that they have to last.
-fn lengthen_tokens(value: &mut Value) {
-    const YEARS: u64 = 10 * 365 * 24 * 3600;
-    match value {
-        Value::Object(fields) => {
-            if let Some(Value::Object(token)) = fields.get_mut("serviceAccountToken") {
-                token.insert("expirationSeconds".to_owned(), YEARS.into());
-            }
-            fields.values_mut().for_each(lengthen_tokens);
-        }
-        Value::Array(items) => items.iter_mut().for_each(lengthen_tokens),
-        _ => {}
-    }
 }
 
 /// `steer resolver`: the data plane, until told to stop.

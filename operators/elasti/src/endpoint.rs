@@ -32,6 +32,14 @@ pub struct EndpointOptions {
     pub callers: Callers,
     /// What `GET /metrics` tells; nothing, where there is none.
     pub metrics: Option<Metrics>,
+    /// The only namespaces whose services are woken and told of; none named: all of them.
+    pub namespaces: Vec<String>,
+}
+
+impl EndpointOptions {
+    fn concerns(&self, namespace: &str) -> bool {
+        self.namespaces.is_empty() || self.namespaces.iter().any(|one| one == namespace)
+    }
 }
 
 /// A wake-up call.
@@ -45,8 +53,8 @@ struct Call {
 ///
 /// Every replica of the operator may, whether it leads or not: to wake twice is to wake once.
 pub async fn serve(listener: TcpListener, client: Client, options: EndpointOptions, stop: CancellationToken) {
-    let desk =
-        Arc::new(Desk { gate: Gate::new(options.callers, client.clone()), metrics: options.metrics, client });
+    let gate = Gate::new(options.callers.clone(), client.clone());
+    let desk = Arc::new(Desk { gate, options, client });
     let mut connections = JoinSet::new();
     loop {
         let stream = tokio::select! {
@@ -83,13 +91,13 @@ pub async fn serve(listener: TcpListener, client: Client, options: EndpointOptio
 /// What calls are answered from.
 struct Desk {
     gate: Gate,
-    metrics: Option<Metrics>,
+    options: EndpointOptions,
     client: Client,
 }
 
 impl Desk {
     async fn handle(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
-        match (request.uri().path(), &self.metrics) {
+        match (request.uri().path(), &self.options.metrics) {
             ("/healthz", _) => return answer(StatusCode::OK, &json!({"status": "ok"})),
             ("/metrics", Some(metrics)) => return text(metrics.encode()),
             _ => {}
@@ -108,52 +116,61 @@ impl Desk {
             }
         }
         match (request.uri().path(), request.method()) {
-            ("/informer/incoming-request", &Method::POST) => wake(request, &self.client).await,
+            ("/informer/incoming-request", &Method::POST) => self.wake(request).await,
             ("/informer/incoming-request", _) => {
                 answer(StatusCode::METHOD_NOT_ALLOWED, &json!({"error": "wake-up calls are made with POST"}))
             }
-            ("/crd-cache", &Method::GET) => known(&self.client).await,
+            ("/crd-cache", &Method::GET) => self.known().await,
             _ => answer(StatusCode::NOT_FOUND, &json!({"error": "there is nothing here"})),
         }
     }
-}
 
-/// Answers when the target is scaled, not before: whoever called can rely on it.
-async fn wake(request: Request<Incoming>, client: &Client) -> Response<Full<Bytes>> {
-    let body = Limited::new(request.into_body(), LARGEST).collect().await;
-    let call = body.ok().and_then(|body| serde_json::from_slice::<Call>(&body.to_bytes()).ok());
-    let Some(call) = call else {
-        let why = r#"the body must be like {"count": 1, "svc": "web", "namespace": "default"}"#;
-        return answer(StatusCode::BAD_REQUEST, &json!({"error": why}));
-    };
-    match scale::wake(client, &call.namespace, &call.svc).await {
-        Ok(()) => answer(StatusCode::OK, &json!({"message": "Request received successfully!"})),
-        Err(error) => {
-            tracing::warn!(namespace = call.namespace, service = call.svc, %error, "a wake-up call failed");
-            let status = match error {
-                ScaleError::UnknownService(_) => StatusCode::NOT_FOUND,
-                _ => StatusCode::SERVICE_UNAVAILABLE,
-            };
-            answer(status, &json!({"error": error.to_string()}))
+    /// Answers when the target is scaled, not before: whoever called can rely on it.
+    async fn wake(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let body = Limited::new(request.into_body(), LARGEST).collect().await;
+        let call = body.ok().and_then(|body| serde_json::from_slice::<Call>(&body.to_bytes()).ok());
+        let Some(call) = call else {
+            let why = r#"the body must be like {"count": 1, "svc": "web", "namespace": "default"}"#;
+            return answer(StatusCode::BAD_REQUEST, &json!({"error": why}));
+        };
+        if !self.options.concerns(&call.namespace) {
+            let why = format!(
+                "namespace {} is not looked after here; WATCH_NAMESPACES or --watch-namespace names those that are",
+                call.namespace
+            );
+            return answer(StatusCode::NOT_FOUND, &json!({"error": why}));
+        }
+        match scale::wake(&self.client, &call.namespace, &call.svc).await {
+            Ok(()) => answer(StatusCode::OK, &json!({"message": "Request received successfully!"})),
+            Err(error) => {
+                tracing::warn!(namespace = call.namespace, service = call.svc, %error, "a wake-up call failed");
+                let status = match error {
+                    ScaleError::UnknownService(_) => StatusCode::NOT_FOUND,
+                    _ => StatusCode::SERVICE_UNAVAILABLE,
+                };
+                answer(status, &json!({"error": error.to_string()}))
+            }
         }
     }
-}
 
-async fn known(client: &Client) -> Response<Full<Bytes>> {
-    let all: Api<ElastiService> = Api::all(client.clone());
-    match all.list(&ListParams::default()).await {
-        Ok(list) => {
-            let services: Map<String, Value> = list
-                .items
-                .iter()
-                .map(|one| {
-                    let key = format!("{}/{}", one.namespace().unwrap_or_default(), one.spec.service);
-                    (key, json!({"name": one.name_any(), "spec": one.spec, "status": one.status}))
-                })
-                .collect();
-            answer(StatusCode::OK, &json!({"services": services}))
+    async fn known(&self) -> Response<Full<Bytes>> {
+        let all: Api<ElastiService> = Api::all(self.client.clone());
+        match all.list(&ListParams::default()).await {
+            Ok(list) => {
+                let services: Map<String, Value> = list
+                    .items
+                    .iter()
+                    .map(|one| (one.namespace().unwrap_or_default(), one))
+                    .filter(|(namespace, _)| self.options.concerns(namespace))
+                    .map(|(namespace, one)| {
+                        let key = format!("{namespace}/{}", one.spec.service);
+                        (key, json!({"name": one.name_any(), "spec": one.spec, "status": one.status}))
+                    })
+                    .collect();
+                answer(StatusCode::OK, &json!({"services": services}))
+            }
+            Err(error) => answer(StatusCode::SERVICE_UNAVAILABLE, &json!({"error": error.to_string()})),
         }
-        Err(error) => answer(StatusCode::SERVICE_UNAVAILABLE, &json!({"error": error.to_string()})),
     }
 }
 

@@ -26,7 +26,8 @@ pub struct ElastiOptions {
     pub prometheus: Option<String>,
     /// The `Authorization` header for that server.
     pub prometheus_authorization: Option<String>,
-    /// The only namespaces whose ElastiServices are looked after. Empty, by default: all of them.
+    /// The only namespaces whose ElastiServices are looked after; those of others are read, since
+    /// they may use the same resolver, and never written. Empty, by default: all of them.
     pub watch_namespaces: Vec<String>,
     /// How pods and Services are reached. As the machine reaches them, by default.
     pub dial: Option<Dial>,
@@ -76,11 +77,6 @@ impl ElastiOptions {
             dial: None,
         }
     }
-
-    /// Whether ElastiServices of a namespace are looked after.
-    pub(crate) fn looks_after(&self, namespace: &str) -> bool {
-        self.watch_namespaces.is_empty() || self.watch_namespaces.iter().any(|one| one == namespace)
-    }
 }
 
 /// The names of a list that is separated by commas.
@@ -103,7 +99,6 @@ mod tests {
         });
         assert_eq!((options.resolver_namespace.as_str(), options.proxy_port), ("system", 9000));
         assert_eq!(options.polling, Duration::from_secs(30));
-        assert!(options.looks_after("lab") && options.looks_after("shop") && !options.looks_after("x"));
-        assert!(ElastiOptions::default().looks_after("x"));
+        assert_eq!(options.watch_namespaces, ["shop", "lab"]);
     }
 }

@@ -70,6 +70,7 @@ pub fn controllers(manager: Manager, options: ElastiOptions) -> Manager {
 fn controller(cache: Cache, metrics: ElastiMetrics, options: ElastiOptions) -> Controller<ElastiServices> {
     let resolver = Key::new(&options.resolver_namespace, &options.resolver_service);
     let judge = Judge::new(options.dial.clone());
+    let namespaces = options.watch_namespaces.clone();
     let (watches, changed) = Watches::new(cache, metrics.clone());
     let reconciler = ElastiServices { options, judge, watches, metrics, memory: Mutex::default() };
     let changed =
@@ -91,6 +92,7 @@ fn controller(cache: Cache, metrics: ElastiMetrics, options: ElastiOptions) -> C
         .triggered_by(changed)
         .field_manager(OPERATOR)
         .finalizer(names::FINALIZER)
+        .in_namespaces(namespaces)
         // One trigger that does not answer must not hold up the others.
         .concurrency(16)
 }
@@ -143,9 +145,6 @@ const PAUSE: Duration = Duration::from_millis(500);
 
 impl ElastiServices {
     async fn settle(&self, elasti: Arc<ElastiService>, cx: &Context) -> Result<Outcome, Error> {
-        if !self.options.looks_after(&elasti.namespace().unwrap_or_default()) {
-            return Ok(Outcome::Done);
-        }
         let again = Outcome::RequeueAfter(self.options.polling, "ask the triggers");
         let subject = match self.look(&elasti, cx).await? {
             Ok(subject) => subject,

@@ -76,7 +76,7 @@ async fn b4_only_the_resolvers_own_account_may_wake() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let address = listener.local_addr().expect("bound").to_string();
     let callers = Callers::from_env(|_| None, "elasti");
-    let options = EndpointOptions { callers, metrics: None };
+    let options = EndpointOptions { callers, metrics: None, namespaces: Vec::new() };
     let stop = CancellationToken::new();
     let serving = tokio::spawn(endpoint::serve(listener, cluster.client(), options, stop.clone()));
     let key = ServiceKey::new("default", "web");

@@ -4,7 +4,7 @@
 mod support;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::core::v1::{Namespace, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::ResourceExt;
@@ -247,7 +247,7 @@ async fn a_resolver_is_fed_and_wakes_with_and_without_the_operator() {
     let address = listener.local_addr().expect("bound").to_string();
     let stop = steersman::CancellationToken::new();
     let callers = Callers::Token("secret".into());
-    let options = EndpointOptions { callers, metrics: None };
+    let options = EndpointOptions { callers, metrics: None, namespaces: Vec::new() };
     let serving = tokio::spawn(endpoint::serve(listener, cluster.client(), options, stop.clone()));
     let stranger = HttpWake::new(&address, Some("guess".into()));
     let refused = stranger.wake(&key).await.expect_err("strangers are refused").to_string();
@@ -284,6 +284,58 @@ async fn an_idle_cluster_writes_nothing() {
     let before = cluster.get::<ElastiService>("web").await.expect("there").resource_version();
     cluster.pass(Duration::from_secs(3600)).await;
     assert_eq!(cluster.get::<ElastiService>("web").await.expect("there").resource_version(), before);
+}
+
+#[tokio::test]
+async fn other_namespaces_than_those_that_are_watched_are_left_alone() {
+    let (cluster, _controllers) = cluster().await;
+    web(&cluster, 0).await;
+    elasti(&cluster, "web", json!({})).await;
+    cluster.create_json::<Namespace>(json!({"metadata": {"name": "lab"}})).await;
+    let of_lab = |kind: &str, api_version: &str, spec: Value| {
+        json!({"apiVersion": api_version, "kind": kind, "metadata": {"name": "web", "namespace": "lab"},
+            "spec": spec})
+    };
+    let template = json!({"metadata": {"labels": {"app": "web"}},
+        "spec": {"containers": [{"name": "web", "image": "web"}]}});
+    let spec = json!({"replicas": 0, "selector": {"matchLabels": {"app": "web"}}, "template": template});
+    cluster.create_json::<Deployment>(of_lab("Deployment", "apps/v1", spec)).await;
+    let spec = json!({"selector": {"app": "web"}, "ports": [{"port": 80}]});
+    cluster.create_json::<Service>(of_lab("Service", "v1", spec)).await;
+    let spec = json!({"service": "web", "scaleTargetRef":
+        {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web"}});
+    let theirs: ElastiService =
+        cluster.create_json(of_lab("ElastiService", "elasti.truefoundry.com/v1alpha1", spec)).await;
+    let _operator = operator(
+        &cluster,
+        ElastiOptions { watch_namespaces: vec!["lab".into()], ..ElastiOptions::default() },
+    );
+    let looked_after = |one: &ElastiService| mode(one) == Some(Mode::Proxy);
+    cluster.wait_until::<ElastiService>("lab/web", looked_after).await;
+    assert!(theirs.finalizers().is_empty());
+    // Both were there when the operator began, and both have been come by.
+    let ours = cluster.get::<ElastiService>("web").await.expect("there");
+    assert_eq!((ours.finalizers().len(), ours.status), (0, None));
+    assert!(slice(&cluster).await.is_none());
+    assert!(cluster.get::<Service>(&names::private_service("web")).await.is_none());
+
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("bound").to_string();
+    let stop = steersman::CancellationToken::new();
+    let callers = Callers::Token("secret".into());
+    let options = EndpointOptions { callers, metrics: None, namespaces: vec!["lab".into()] };
+    let serving = tokio::spawn(endpoint::serve(listener, cluster.client(), options, stop.clone()));
+    let calls = HttpWake::new(&address, Some("secret".into()));
+    let refused = calls.wake(&ServiceKey::new("default", "web")).await.expect_err("not here").to_string();
+    assert!(refused.contains("404"), "{refused}");
+    assert_eq!(replicas(&cluster.get::<Deployment>("web").await.expect("there")), 0);
+    calls.wake(&ServiceKey::new("lab", "web")).await.expect("woken");
+    assert_eq!(replicas(&cluster.get::<Deployment>("lab/web").await.expect("there")), 1);
+    stop.cancel();
+    serving.await.expect("no panic");
+    // Deleting one that nobody looks after waits for nobody.
+    cluster.delete::<ElastiService>("web").await;
+    cluster.wait_until_gone::<ElastiService>("web").await;
 }
 
 /// A definition of somebody else's, with these subresources.

@@ -61,6 +61,16 @@ pub(crate) struct Settings {
     pub(crate) predicate: Option<Predicate>,
     pub(crate) leadership: Leadership,
     pub(crate) company: Company,
+    /// The only namespaces whose objects are reconciled; none named: all of them.
+    pub(crate) namespaces: Vec<String>,
+}
+
+impl Settings {
+    /// Whether an object of this key is looked after at all.
+    pub(crate) fn concerns(&self, key: &Key) -> bool {
+        let within = |namespace: &str| self.namespaces.iter().any(|one| one == namespace);
+        self.namespaces.is_empty() || key.namespace().is_none_or(within)
+    }
 }
 
 /// Whether a controller runs only in the process that holds the lease.
@@ -95,6 +105,7 @@ impl<R: Reconciler> Controller<R> {
                 predicate: None,
                 leadership: Leadership::Needed,
                 company: Company::Alone,
+                namespaces: Vec::new(),
             },
         }
     }
@@ -193,6 +204,14 @@ impl<R: Reconciler> Controller<R> {
     #[must_use]
     pub fn predicate(mut self, predicate: Predicate) -> Self {
         self.settings.predicate = Some(predicate);
+        self
+    }
+
+    /// Leaves objects of all other namespaces alone: they are cached and can be read, but nothing
+    /// of them is reconciled and no finalizer is put on them. None named: all are looked after.
+    #[must_use]
+    pub fn in_namespaces(mut self, namespaces: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.settings.namespaces = namespaces.into_iter().map(Into::into).collect();
         self
     }
 

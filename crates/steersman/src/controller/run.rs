@@ -297,6 +297,9 @@ impl<R: Reconciler> Worker<R> {
     }
 
     async fn reconcile(&self, item: &Item, writes: &Writes) -> Result<Next, Error> {
+        if !self.settings.concerns(&item.key) {
+            return Ok(Next::Forget);
+        }
         let Some(entry) = self.store.get(&item.key) else {
             let cx = self.context(item, None).noting(writes);
             self.reconciler.gone(&item.key, &cx).await?;
