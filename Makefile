@@ -88,6 +88,7 @@ soak: ## Ten minutes of injected faults with a thousand objects, with another se
 
 torture: ## Put services to sleep and wake them ten thousand times under load, killing resolvers
 	TORTURE_SECONDS=420 TORTURE_SERVICES=60 $(CARGO) test --release --package steersman-resolver --test torture
+	TORTURE_ROUNDS=20 $(CARGO) test --package steersman-steer --test elasti -- what_config_installs
 
 bench: ## Print figures, beside those of the real control plane where it can be had
 	$(CARGO) bench --package steersman --package steersman-test --package steersman-steer --package steersman-resolver --bench '*'

@@ -7,10 +7,15 @@ use std::{
     fs,
     path::Path,
     process::{Child, Command, Stdio},
+    time::{Duration, Instant},
 };
 
+use nix::{
+    sys::signal::{self, Signal},
+    unistd::Pid,
+};
 use serde_json::Value;
-use support::{Up, eventually, http_get, repository, steer};
+use support::{PATIENCE, Up, eventually, http_get, processes_with, repository, steer};
 use xtask::parts::{self, Kubernetes};
 
 fn text<'a>(object: &'a Value, path: &str) -> &'a str {
@@ -87,40 +92,27 @@ fn a_webapp_sleeps_and_wakes_where_there_are_no_sandboxes() {
 struct Running(Child);
 
 impl Running {
-    fn start(log: &Path, args: &[&str], env: &[(&str, &str)]) -> Self {
+    fn start(log: &Path, args: &[&str]) -> Self {
         let log = fs::File::create(log).unwrap();
         let mut command = Command::new(steer());
-        command.args(args).envs(env.iter().copied()).stdin(Stdio::null());
+        command.args(args).stdin(Stdio::null());
         Self(command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap())
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        let pid = nix::unistd::Pid::from_raw(i32::try_from(self.0.id()).unwrap_or(i32::MAX));
-        let _ = nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM);
+        let pid = Pid::from_raw(i32::try_from(self.0.id()).unwrap_or(i32::MAX));
+        let _ = signal::kill(pid, Signal::SIGTERM);
         for _ in 0..200 {
             if self.0.try_wait().is_ok_and(|ended| ended.is_some()) {
                 return;
             }
-            std::thread::sleep(std::time::Duration::from_millis(50));
+            std::thread::sleep(Duration::from_millis(50));
         }
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
-}
-
-fn json(kubernetes: &Kubernetes, args: &[&str]) -> Value {
-    let text = kubernetes.run(&[args, &["-o", "json"]].concat()).unwrap_or_default();
-    serde_json::from_str(&text).unwrap_or_default()
-}
-
-/// Applies objects.
-fn apply(kubernetes: &Kubernetes, folder: &Path, yaml: &str) {
-    let file = folder.join("objects.yaml");
-    fs::write(&file, yaml).unwrap();
-    let file = file.to_str().unwrap().to_owned();
-    eventually("the objects are accepted", || kubernetes.run(&["apply", "-f", &file]).ok());
 }
 
 /// A workload of our own image and its Service; StatefulSets have a name for theirs.
@@ -138,116 +130,330 @@ fn workload(kind: &str, name: &str) -> String {
     )
 }
 
-#[test]
-fn deployments_and_stateful_sets_sleep_and_wake_on_a_real_control_plane() {
-    const NODE: &str = "steersman-node";
-    let Some(kubernetes) = parts::or_skip(parts::kubernetes()) else { return };
-    let folder = tempfile::tempdir().unwrap();
-    let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let admin = kubernetes.kubeconfig().to_str().unwrap().to_owned();
-    let identity = kubernetes.kubeconfig_for(&format!("system:node:{NODE}"), "system:nodes").unwrap();
-    // It also does what kube-proxy does, and needs its rights.
-    let user = format!("--user=system:node:{NODE}");
-    let proxier =
-        ["create", "clusterrolebinding", "node-proxier", "--clusterrole=system:node-proxier", &user];
-    kubernetes.run(&proxier).unwrap();
-    let _node = Running::start(
-        Path::new(&at("node.log")),
-        &[
-            "node",
-            "--name",
-            NODE,
-            "--kubeconfig",
-            identity.to_str().unwrap(),
-            "--data-dir",
-            &at("node"),
-            "--client-ca-file",
-            kubernetes.ca_certificate().to_str().unwrap(),
-        ],
-        &[],
-    );
-    let _operator = Running::start(
-        Path::new(&at("operator.log")),
-        &[
-            "run",
-            "elasti",
-            "--install-crds",
-            "--kubeconfig",
-            &admin,
-            "--metrics-address",
-            "127.0.0.1:0",
-            "--health-address",
-            "127.0.0.1:0",
-            "--elasti-address",
-            "127.0.0.1:0",
-        ],
-        &[("POLLING_INTERVAL", "1"), ("ELASTI_SWITCH_DELAY", "1")],
-    );
-    eventually("the type is there", || {
-        kubernetes
-            .run(&["wait", "--for=condition=Established", "crd/elastiservices.elasti.truefoundry.com"])
-            .ok()
-    });
-    let config = repository().join("config/elasti");
-    for file in ["namespace.yaml", "operator_service.yaml", "resolver.yaml"] {
-        let file = config.join(file).to_str().unwrap().to_owned();
-        eventually("the resolver's objects are accepted", || kubernetes.run(&["apply", "-f", &file]).ok());
-    }
-    let logs = || {
-        let read = |name: &str| fs::read_to_string(at(name)).unwrap_or_default();
-        format!("--- node\n{}\n--- operator\n{}", read("node.log"), read("operator.log"))
-    };
-    let resolvers = || {
-        let found = json(&kubernetes, &["get", "deployment", "elasti-resolver", "-n", "elasti"]);
-        (found.pointer("/status/readyReplicas").and_then(Value::as_u64) == Some(2)).then_some(())
-    };
-    eventually("two resolvers are ready", resolvers);
-    for (kind, resource) in [("Deployment", "deployment"), ("StatefulSet", "statefulset")] {
-        let name = resource;
-        apply(&kubernetes, folder.path(), &workload(kind, name));
-        let stands = |expected: &str| {
-            eventually(&format!("{name} is {expected}\n{}", logs()), || {
-                (state(&json(&kubernetes, &["get", "elastiservice", name])) == expected).then_some(())
-            });
-        };
-        let replicas = |wanted: u64| {
-            eventually(&format!("{name} has {wanted} replicas"), || {
-                let found = json(&kubernetes, &["get", resource, name]);
-                let spec = found.pointer("/spec/replicas").and_then(Value::as_u64);
-                let ready = found.pointer("/status/readyReplicas").and_then(Value::as_u64).unwrap_or(0);
-                (spec == Some(wanted) && ready == wanted).then_some(())
-            });
-        };
-        replicas(1);
-        let run = |command: &str| {
-            let output =
-                Command::new(steer()).args(["elasti", command, name, "--kubeconfig", &admin]).output();
-            assert!(output.unwrap().status.success());
-        };
-        run("sleep");
-        stands("Asleep");
-        replicas(0);
-        // A pod asks for the Service by its name, as its clients do; the resolver holds, wakes and hands on.
-        let client = format!(
-            "apiVersion: v1\nkind: Pod\nmetadata:\n  name: ask-{name}\nspec:\n  restartPolicy: Never\n  containers:\n  \
-             - name: curl\n    image: curlimages/curl\n    command: [curl, --silent, --show-error, --fail, --max-time, '100', \
-             'http://{name}.default/']\n    ports:\n    - containerPort: 1\n"
+/// A real control plane with our node, and what `kubectl apply -k config/elasti` puts there.
+struct Cluster {
+    kubernetes: Kubernetes,
+    folder: tempfile::TempDir,
+    _node: Running,
+}
+
+impl Cluster {
+    fn start() -> Option<Self> {
+        const NODE: &str = "steersman-node";
+        let kubernetes = parts::or_skip(parts::kubernetes())?;
+        let folder = tempfile::tempdir().unwrap();
+        let identity = kubernetes.kubeconfig_for(&format!("system:node:{NODE}"), "system:nodes").unwrap();
+        // It also does what kube-proxy does, and needs its rights.
+        let user = format!("--user=system:node:{NODE}");
+        let proxier =
+            ["create", "clusterrolebinding", "node-proxier", "--clusterrole=system:node-proxier", &user];
+        kubernetes.run(&proxier).unwrap();
+        let node = Running::start(
+            &folder.path().join("node.log"),
+            &[
+                "node",
+                "--name",
+                NODE,
+                "--kubeconfig",
+                identity.to_str().unwrap(),
+                "--data-dir",
+                folder.path().join("node").to_str().unwrap(),
+                "--client-ca-file",
+                kubernetes.ca_certificate().to_str().unwrap(),
+            ],
         );
-        apply(&kubernetes, folder.path(), &client);
-        eventually(&format!("the client of {name} is answered\n{}", logs()), || {
-            let pod = json(&kubernetes, &["get", "pod", &format!("ask-{name}")]);
-            (text(&pod, "/status/phase") == "Succeeded").then_some(())
+        let cluster = Self { kubernetes, folder, _node: node };
+        cluster.install();
+        for deployment in [OPERATOR, RESOLVER] {
+            cluster.available(deployment, 2);
+        }
+        Some(cluster)
+    }
+
+    fn install(&self) {
+        let config = repository().join("config/elasti");
+        self.kubernetes.run(&["apply", "-k", config.to_str().unwrap()]).unwrap();
+    }
+
+    /// Waits for something, or fails with what everybody wrote.
+    fn until<T>(&self, what: &str, mut check: impl FnMut() -> Option<T>) -> T {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(found) = check() {
+                return found;
+            }
+            assert!(Instant::now() < deadline, "gave up waiting: {what}\n{}", self.logs());
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    fn run(&self, args: &[&str]) -> String {
+        self.kubernetes.run(args).unwrap_or_else(|error| panic!("{args:?}: {error}"))
+    }
+
+    fn json(&self, args: &[&str]) -> Value {
+        let text = self.kubernetes.run(&[args, &["-o", "json"]].concat()).unwrap_or_default();
+        serde_json::from_str(&text).unwrap_or_default()
+    }
+
+    fn apply(&self, yaml: &str) {
+        let file = self.folder.path().join("objects.yaml");
+        fs::write(&file, yaml).unwrap();
+        let file = file.to_str().unwrap().to_owned();
+        self.until("the objects are accepted", || self.kubernetes.run(&["apply", "-f", &file]).ok());
+    }
+
+    fn available(&self, deployment: &str, wanted: u64) {
+        self.until(&format!("{deployment} has {wanted} ready pods"), || {
+            let found = self.json(&["get", "deployment", deployment, "-n", "elasti"]);
+            let there = found.pointer("/status/readyReplicas").and_then(Value::as_u64).unwrap_or(0);
+            let all = found.pointer("/status/replicas").and_then(Value::as_u64).unwrap_or(0);
+            (there == wanted && all == wanted).then_some(())
         });
-        replicas(1);
-        kubernetes.run(&["delete", "elastiservice", name, "--timeout=100s"]).unwrap();
-        let left = json(
-            &kubernetes,
-            &["get", "endpointslices", "-l", &format!("kubernetes.io/service-name={name}")],
-        );
-        let slices = left.pointer("/items").and_then(Value::as_array).cloned().unwrap_or_default();
-        assert!(
-            !slices.iter().any(|slice| text(slice, "/metadata/name").contains("to-resolver")),
-            "{slices:?}"
-        );
     }
+
+    fn stands(&self, name: &str, expected: &str) {
+        self.until(&format!("{name} is {expected}"), || {
+            (state(&self.json(&["get", "elastiservice", name])) == expected).then_some(())
+        });
+    }
+
+    fn replicas(&self, resource: &str, wanted: u64) {
+        self.until(&format!("{resource} has {wanted} replicas"), || {
+            let found = self.json(&["get", resource, resource]);
+            let spec = found.pointer("/spec/replicas").and_then(Value::as_u64);
+            let ready = found.pointer("/status/readyReplicas").and_then(Value::as_u64).unwrap_or(0);
+            (spec == Some(wanted) && ready == wanted).then_some(())
+        });
+    }
+
+    fn put_to_sleep(&self, name: &str) {
+        let kubeconfig = self.kubernetes.kubeconfig().to_str().unwrap().to_owned();
+        let args = ["elasti", "sleep", name, "--kubeconfig", &kubeconfig];
+        assert!(Command::new(steer()).args(args).output().unwrap().status.success());
+    }
+
+    fn sleep(&self, name: &str) {
+        self.put_to_sleep(name);
+        self.stands(name, "Asleep");
+        self.replicas(name, 0);
+    }
+
+    /// What a pod sees that asks with curl, as the clients of a Service do.
+    fn curl(&self, pod: &str, args: &[String]) -> String {
+        let args = serde_json::to_string(args).unwrap();
+        self.apply(&format!(
+            "apiVersion: v1\nkind: Pod\nmetadata:\n  name: {pod}\nspec:\n  restartPolicy: Never\n  containers:\n  \
+             - name: curl\n    image: curlimages/curl\n    command: [curl]\n    args: {args}\n    \
+             ports:\n    - containerPort: 1\n"
+        ));
+        self.until(&format!("{pod} is answered"), || {
+            (text(&self.json(&["get", "pod", pod]), "/status/phase") == "Succeeded").then_some(())
+        });
+        self.until("its log can be read", || self.kubernetes.run(&["logs", pod]).ok())
+    }
+
+    /// Asks for a Service by its name; the resolver holds, has it woken and hands on.
+    fn ask(&self, pod: &str, name: &str) {
+        let usual = ["--silent", "--show-error", "--fail", "--max-time", "100"];
+        let url = format!("http://{name}.default/");
+        self.curl(pod, &usual.into_iter().map(str::to_owned).chain([url]).collect::<Vec<_>>());
+        self.replicas(name, 1);
+    }
+
+    fn pods(&self, app: &str) -> Vec<Value> {
+        let label = format!("app.kubernetes.io/name={app}");
+        let found = self.json(&["get", "pods", "-n", "elasti", "-l", &label]);
+        found.pointer("/items").and_then(Value::as_array).cloned().unwrap_or_default()
+    }
+
+    /// Kills the program of a pod, which then cannot say a word.
+    fn kill(&self, pod: &Value, argument: &str) {
+        let ours = |pid: &u32| {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            line.split(|byte| *byte == 0).any(|word| word == argument.as_bytes())
+        };
+        let found: Vec<u32> = processes_with(text(pod, "/metadata/uid")).into_iter().filter(ours).collect();
+        assert!(!found.is_empty(), "no process of {} runs", text(pod, "/metadata/name"));
+        for pid in found {
+            let pid = Pid::from_raw(i32::try_from(pid).unwrap());
+            // It may have ended by itself in the meantime.
+            let _ = signal::kill(pid, Signal::SIGKILL);
+        }
+    }
+
+    fn leader(&self) -> Value {
+        self.until("an operator leads", || {
+            let lease = self.json(&["get", "lease", "elasti.steersman.io", "-n", "elasti"]);
+            let holder = text(&lease, "/spec/holderIdentity").to_owned();
+            self.pods("elasti-operator").into_iter().find(|pod| text(pod, "/metadata/name") == holder)
+        })
+    }
+
+    fn log_of(&self, pod: &Value) -> String {
+        self.kubernetes.run(&["logs", "-n", "elasti", text(pod, "/metadata/name")]).unwrap_or_default()
+    }
+
+    /// Nobody was denied anything: neither do logs say so, nor what the operators count.
+    fn nothing_was_denied(&self, asking: &str) {
+        let pods = [self.pods("elasti-operator"), self.pods("elasti-resolver")].concat();
+        assert!(pods.len() >= 4, "{pods:?}");
+        for pod in &pods {
+            let log = self.log_of(pod).to_lowercase();
+            assert!(!log.contains("forbidden"), "{log}");
+        }
+        let mut args = vec!["--silent".to_owned(), "--fail".to_owned()];
+        for pod in self.pods("elasti-operator") {
+            args.push(format!("http://{}:8080/metrics", text(&pod, "/status/podIP")));
+        }
+        let metrics = self.curl(asking, &args);
+        assert!(metrics.contains("rest_client_requests_total"), "{metrics}");
+        let denied: Vec<_> = metrics.lines().filter(|line| line.contains("code=\"403\"")).collect();
+        assert!(denied.is_empty(), "{denied:?}");
+    }
+
+    /// Whether resolvers may wake by themselves, as the authorizer sees it.
+    fn resolvers_may_scale(&self) -> bool {
+        let account = "--as=system:serviceaccount:elasti:elasti-resolver";
+        let ask = ["auth", "can-i", "patch", "deployments.apps", "--subresource=scale", account];
+        self.kubernetes.run(&ask).is_ok()
+    }
+
+    fn logs(&self) -> String {
+        let node = fs::read_to_string(self.folder.path().join("node.log")).unwrap_or_default();
+        let pods = [self.pods("elasti-operator"), self.pods("elasti-resolver")].concat();
+        let each = pods.iter().map(|pod| {
+            let state = pod.pointer("/status/containerStatuses").cloned().unwrap_or_default();
+            format!("--- {} {state}\n{}", text(pod, "/metadata/name"), self.log_of(pod))
+        });
+        format!("--- node\n{node}\n{}", each.collect::<String>())
+    }
+}
+
+const OPERATOR: &str = "elasti-operator-controller-manager";
+const RESOLVER: &str = "elasti-resolver";
+
+#[test]
+fn what_config_installs_runs_on_a_real_control_plane_within_its_rights() {
+    let Some(mut cluster) = Cluster::start() else { return };
+
+    // Resolvers that may not scale depend on the operator, which takes only calls with their token.
+    let reads_only = r#"[{"op": "replace", "path": "/rules", "value": [
+        {"apiGroups": ["elasti.truefoundry.com"], "resources": ["elastiservices"], "verbs": ["get", "list", "watch"]},
+        {"apiGroups": [""], "resources": ["services"], "verbs": ["get", "list", "watch"]},
+        {"apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["get", "list", "watch"]}]}]"#;
+    cluster.run(&["patch", "clusterrole", "elasti-resolver-role", "--type=json", "-p", reads_only]);
+    eventually("resolvers may not scale", || (!cluster.resolvers_may_scale()).then_some(()));
+    cluster.apply(&workload("Deployment", "deployment"));
+    cluster.replicas("deployment", 1);
+    cluster.sleep("deployment");
+    cluster.ask("ask-deployment", "deployment");
+    for pod in cluster.pods("elasti-resolver") {
+        let log = cluster.log_of(&pod);
+        assert!(!log.contains("scaling without the operator"), "{log}");
+    }
+    callers_are_told_apart(&cluster);
+    cluster.install();
+    eventually("resolvers may scale again", || cluster.resolvers_may_scale().then_some(()));
+    cluster.nothing_was_denied("count-first");
+
+    // All watches end, those of the node too; what comes afterwards is heard of all the same.
+    cluster.kubernetes.restart_api_server().unwrap();
+    cluster.sleep("deployment");
+    cluster.ask("ask-after-restart", "deployment");
+
+    // Without an operator the resolver wakes by itself.
+    cluster.apply(&workload("StatefulSet", "statefulset"));
+    cluster.replicas("statefulset", 1);
+    cluster.sleep("statefulset");
+    cluster.run(&["scale", "deployment", OPERATOR, "-n", "elasti", "--replicas=0"]);
+    eventually("the operators are gone", || cluster.pods("elasti-operator").is_empty().then_some(()));
+    cluster.ask("ask-statefulset", "statefulset");
+    cluster.install();
+    cluster.available(OPERATOR, 2);
+    cluster.nothing_was_denied("count-last");
+    no_request_is_lost_when_operators_and_resolvers_are_killed(&cluster);
+
+    for name in ["deployment", "statefulset"] {
+        cluster.run(&["delete", "elastiservice", name, "--timeout=100s"]);
+        let label = format!("kubernetes.io/service-name={name}");
+        let left = cluster.json(&["get", "endpointslices", "-l", &label]);
+        let slices = left.pointer("/items").and_then(Value::as_array).cloned().unwrap_or_default();
+        let ours: Vec<_> =
+            slices.iter().filter(|one| text(one, "/metadata/name").contains("to-resolver")).collect();
+        assert!(ours.is_empty(), "{ours:?}");
+    }
+}
+
+/// The operator asks the API server whose a token is, and for whom it was made.
+fn callers_are_told_apart(cluster: &Cluster) {
+    let token = |account: &str, namespace: &str, more: &[&str]| {
+        let args = [&["create", "token", account, "-n", namespace], more].concat();
+        cluster.run(&args).trim().to_owned()
+    };
+    let meant = "--audience=elasti-operator";
+    let shown = [
+        token("elasti-resolver", "elasti", &[meant]),
+        token("elasti-resolver", "elasti", &[]),
+        token("default", "default", &[meant]),
+        "invented".to_owned(),
+    ];
+    let mut args = Vec::new();
+    for token in shown {
+        let one = ["--silent", "--output", "/dev/null", "--write-out", "%{http_code} ", "--header"];
+        args.extend(one.map(str::to_owned));
+        args.push(format!("Authorization: Bearer {token}"));
+        args.push("http://elasti-operator-controller-service.elasti:8013/crd-cache".to_owned());
+        args.push("--next".to_owned());
+    }
+    args.pop();
+    assert_eq!(cluster.curl("call", &args).trim(), "200 401 401 401");
+}
+
+/// While one client asks without a pause, its service is put to sleep again and again, and the operator
+/// that leads and a resolver are killed. Two rounds; `TORTURE_ROUNDS` makes it longer.
+fn no_request_is_lost_when_operators_and_resolvers_are_killed(cluster: &Cluster) {
+    let rounds: usize = std::env::var("TORTURE_ROUNDS").ok().and_then(|text| text.parse().ok()).unwrap_or(2);
+    let over = cluster.folder.path().join("over");
+    fs::create_dir(&over).unwrap();
+    // What a killed resolver held is lost to its client, which asks again, as clients do.
+    let script = "n=0; while [ ! -e /over/now ]; do \
+                  curl --silent --show-error --fail --output /dev/null --retry 100 --retry-all-errors \
+                  --retry-delay 1 --max-time 110 http://deployment.default/ || exit 1; n=$((n + 1)); done; \
+                  echo answered $n";
+    cluster.apply(&format!(
+        "apiVersion: v1\nkind: Pod\nmetadata:\n  name: client\nspec:\n  restartPolicy: Never\n  containers:\n  \
+         - name: curl\n    image: curlimages/curl\n    command: [sh, -c]\n    args: [{}]\n    \
+         ports:\n    - containerPort: 1\n    volumeMounts:\n    - name: over\n      mountPath: /over\n  \
+         volumes:\n  - name: over\n    hostPath:\n      path: {}\n",
+        serde_json::to_string(script).unwrap(),
+        over.display()
+    ));
+    let phase = || text(&cluster.json(&["get", "pod", "client"]), "/status/phase").to_owned();
+    cluster.until("the client asks", || (phase() == "Running").then_some(()));
+    for round in 0..rounds {
+        for deployment in [OPERATOR, RESOLVER] {
+            cluster.available(deployment, 2);
+        }
+        // A wish for sleep is older than a wake-up that is noticed later, and would not count.
+        cluster.stands("deployment", "Serving");
+        // Every time that it is put to sleep or woken it gets another.
+        let generation = || {
+            let found = cluster.json(&["get", "deployment", "deployment"]);
+            found.pointer("/metadata/generation").and_then(Value::as_u64).unwrap_or(0)
+        };
+        let before = generation();
+        cluster.put_to_sleep("deployment");
+        // The resolver is hardly in the path then; another operator goes on from there.
+        cluster.kill(&cluster.leader(), "elasti");
+        cluster.until("it sleeps and is woken", || (generation() >= before + 2).then_some(()));
+        let resolvers = cluster.pods("elasti-resolver");
+        cluster.kill(&resolvers[round % resolvers.len()], "resolver");
+        assert_eq!(phase(), "Running", "{}", cluster.logs());
+    }
+    cluster.replicas("deployment", 1);
+    fs::write(over.join("now"), "").unwrap();
+    cluster.until("the client ends", || (phase() != "Running").then_some(()));
+    let log = cluster.until("its log can be read", || cluster.kubernetes.run(&["logs", "client"]).ok());
+    assert!(phase() == "Succeeded" && log.contains("answered "), "{log}\n{}", cluster.logs());
 }

@@ -196,6 +196,11 @@ impl Process {
 
     /// Ends it at once, without a word.
     pub(crate) fn kill(mut self) {
+        self.end();
+    }
+
+    /// The same, for one that is replaced.
+    pub(crate) fn end(&mut self) {
         self.signal(Signal::SIGKILL);
         let _ = self.child.wait();
     }

@@ -46,6 +46,7 @@ pub struct Kubernetes {
     scheduler: Option<Process>,
     controller_manager: Option<Process>,
     api_server: Process,
+    api_server_args: Vec<String>,
     etcd: Process,
     folder: Folder,
     programs: PathBuf,
@@ -134,6 +135,15 @@ impl Kubernetes {
     pub fn kubeconfig_for(&self, user: &str, group: &str) -> Result<PathBuf, ProcessError> {
         let identity = self.identity(user, group)?;
         self.authority.kubeconfig(&self.folder, &self.server, &identity)
+    }
+
+    /// Kills the API server and starts it again on the same port: every connection and every watch
+    /// is cut, and nothing answers in between. Returns once it is ready.
+    ///
+    /// # Errors
+    /// When it does not start again.
+    pub fn restart_api_server(&mut self) -> Result<(), ProcessError> {
+        run::restart_api_server(self)
     }
 
     /// How long it took from nothing until the API server's `/readyz` said yes.

@@ -57,12 +57,13 @@ fn start_once(programs: &Path, options: &KubernetesOptions) -> Result<Kubernetes
     // kube-apiserver waits for etcd by itself.
     let mut args = api_server_args(&folder, &files, &etcd_url, port);
     args.extend(options.api_server_flags.iter().cloned());
-    let api_server = launch(programs, &folder, "kube-apiserver", args)?;
+    let api_server = launch(programs, &folder, "kube-apiserver", args.clone())?;
 
     let mut kubernetes = Kubernetes {
         scheduler: None,
         controller_manager: None,
         api_server,
+        api_server_args: args,
         etcd,
         programs: programs.to_path_buf(),
         authority,
@@ -94,6 +95,13 @@ fn start_once(programs: &Path, options: &KubernetesOptions) -> Result<Kubernetes
         kubernetes.wait_for("the default service account", &account)?;
     }
     Ok(kubernetes)
+}
+
+pub(super) fn restart_api_server(kubernetes: &mut Kubernetes) -> Result<(), ProcessError> {
+    kubernetes.api_server.end();
+    let (programs, args) = (kubernetes.programs.clone(), kubernetes.api_server_args.clone());
+    kubernetes.api_server = launch(&programs, &kubernetes.folder, "kube-apiserver", args)?;
+    kubernetes.wait_for("/readyz of kube-apiserver", &["get", "--raw", "/readyz"])
 }
 
 fn launch(programs: &Path, folder: &Folder, name: &str, args: Vec<String>) -> Result<Process, ProcessError> {
