@@ -1,16 +1,19 @@
 //! A Python that Terraform providers can be written in, for drift that a test makes.
 
 use std::path::PathBuf;
-use std::process::Command;
 
-use super::process::{is_executable, output};
-use super::{Cache, Progress, Unavailable, venv};
+use super::venv::Environment;
+use super::{Cache, Progress, Unavailable};
 
 /// The part's name.
 pub(crate) const NAME: &str = "provider";
 /// As PyPI calls it: a framework for providers.
-const PACKAGES: [&str; 1] = ["tf==1.2.0"];
-const IMPORTS: &str = "import importlib.metadata, tf.runner; print(importlib.metadata.version('tf'))";
+const ENVIRONMENT: Environment = Environment {
+    part: NAME,
+    packages: &["tf==1.2.0"],
+    program: "python3",
+    version: &["-c", "import importlib.metadata, tf.runner; print(importlib.metadata.version('tf'))"],
+};
 
 /// A Python with a framework for Terraform providers.
 #[derive(Clone, Debug)]
@@ -30,21 +33,10 @@ pub fn provider_python() -> Result<ProviderPython, Unavailable> {
 }
 
 pub(crate) fn find(cache: &Cache) -> Result<ProviderPython, Unavailable> {
-    let python = venv::programs(cache, NAME).join("python3");
-    if !is_executable(&python) {
-        return Err(Unavailable::missing(NAME, format!("no {}", python.display())));
-    }
-    match output(Command::new(&python).args(["-c", IMPORTS])) {
-        Ok(version) => Ok(ProviderPython { python, version: version.trim().to_owned() }),
-        Err(why) => Err(Unavailable::missing(NAME, why)),
-    }
+    let (python, version) = ENVIRONMENT.find(cache)?;
+    Ok(ProviderPython { python, version })
 }
 
 pub(crate) fn install(cache: &Cache, progress: &mut Progress<'_>) -> anyhow::Result<()> {
-    if find(cache).is_ok() {
-        return Ok(());
-    }
-    venv::install(cache, NAME, &PACKAGES, progress)?;
-    find(cache)?;
-    Ok(())
+    ENVIRONMENT.install(cache, progress)
 }

@@ -1,17 +1,19 @@
 //! Python with the Kubernetes client of its own, for the compatibility suite.
 
 use std::path::PathBuf;
-use std::process::Command;
 
-use super::process::{is_executable, output};
-use super::{Cache, Progress, Unavailable, venv};
+use super::venv::Environment;
+use super::{Cache, Progress, Unavailable};
 
 /// The part's name.
 pub(crate) const NAME: &str = "python";
 /// What the suite imports, as PyPI calls it.
-const PACKAGES: [&str; 2] = ["PyYAML", "kubernetes"];
-/// The same, as Python does.
-const IMPORTS: &str = "import yaml, kubernetes; print(kubernetes.__version__)";
+const ENVIRONMENT: Environment = Environment {
+    part: NAME,
+    packages: &["PyYAML", "kubernetes"],
+    program: "python3",
+    version: &["-c", "import yaml, kubernetes; print(kubernetes.__version__)"],
+};
 
 /// A Python interpreter that has PyYAML and the Kubernetes client.
 #[derive(Clone, Debug)]
@@ -31,25 +33,10 @@ pub fn python() -> Result<Python, Unavailable> {
 }
 
 pub(crate) fn find(cache: &Cache) -> Result<Python, Unavailable> {
-    let path = interpreter(cache);
-    if !is_executable(&path) {
-        return Err(Unavailable::missing(NAME, format!("no {}", path.display())));
-    }
-    match output(Command::new(&path).args(["-c", IMPORTS])) {
-        Ok(client) => Ok(Python { path, client: client.trim().to_owned() }),
-        Err(why) => Err(Unavailable::missing(NAME, why)),
-    }
+    let (path, client) = ENVIRONMENT.find(cache)?;
+    Ok(Python { path, client })
 }
 
 pub(crate) fn install(cache: &Cache, progress: &mut Progress<'_>) -> anyhow::Result<()> {
-    if find(cache).is_ok() {
-        return Ok(());
-    }
-    venv::install(cache, NAME, &PACKAGES, progress)?;
-    find(cache)?;
-    Ok(())
-}
-
-fn interpreter(cache: &Cache) -> PathBuf {
-    venv::programs(cache, NAME).join("python3")
+    ENVIRONMENT.install(cache, progress)
 }

@@ -6,14 +6,19 @@ use std::time::Duration;
 
 use nix::sys::signal::Signal;
 
-use super::process::{Launch, is_executable, output};
-use super::{Cache, Folder, Process, ProcessError, Progress, Unavailable, free_port, venv};
+use super::process::{Launch, output};
+use super::venv::Environment;
+use super::{Cache, Folder, Process, ProcessError, Progress, Unavailable, free_port};
 
 /// The part's name.
 pub(crate) const NAME: &str = "queues";
 /// As PyPI calls them: the server, and clients of SQS and of RabbitMQ.
-const PACKAGES: [&str; 3] = ["moto[server]==5.2.5", "boto3", "pika==1.3.2"];
-const IMPORTS: &str = "import boto3, pika, moto; print(moto.__version__)";
+const ENVIRONMENT: Environment = Environment {
+    part: NAME,
+    packages: &["moto[server]==5.2.5", "boto3", "pika==1.3.2"],
+    program: "python3",
+    version: &["-c", "import boto3, pika, moto; print(moto.__version__)"],
+};
 const DEADLINE: Duration = Duration::from_secs(90);
 
 /// A Python that has clients of SQS (`boto3`) and of RabbitMQ (`pika`).
@@ -79,21 +84,10 @@ impl Sqs {
 }
 
 pub(crate) fn find(cache: &Cache) -> Result<Queues, Unavailable> {
-    let python = venv::programs(cache, NAME).join("python3");
-    if !is_executable(&python) {
-        return Err(Unavailable::missing(NAME, format!("no {}", python.display())));
-    }
-    match output(Command::new(&python).args(["-c", IMPORTS])) {
-        Ok(version) => Ok(Queues { python, version: version.trim().to_owned() }),
-        Err(why) => Err(Unavailable::missing(NAME, why)),
-    }
+    let (python, version) = ENVIRONMENT.find(cache)?;
+    Ok(Queues { python, version })
 }
 
 pub(crate) fn install(cache: &Cache, progress: &mut Progress<'_>) -> anyhow::Result<()> {
-    if find(cache).is_ok() {
-        return Ok(());
-    }
-    venv::install(cache, NAME, &PACKAGES, progress)?;
-    find(cache)?;
-    Ok(())
+    ENVIRONMENT.install(cache, progress)
 }

@@ -1,15 +1,19 @@
 //! Schemathesis: holds an HTTP API against its own description, with made-up requests.
 
 use std::path::PathBuf;
-use std::process::Command;
 
-use super::process::{is_executable, output};
-use super::{Cache, Progress, Unavailable, venv};
+use super::venv::Environment;
+use super::{Cache, Progress, Unavailable};
 
 /// The part's name.
 pub(crate) const NAME: &str = "schemathesis";
 /// As PyPI calls it. Later ones may find more, and a test must not change by itself.
-const PACKAGES: [&str; 1] = ["schemathesis==4.32.5"];
+const ENVIRONMENT: Environment = Environment {
+    part: NAME,
+    packages: &["schemathesis==4.32.5"],
+    program: "schemathesis",
+    version: &["--version"],
+};
 
 /// The program.
 #[derive(Clone, Debug)]
@@ -29,21 +33,10 @@ pub fn schemathesis() -> Result<Schemathesis, Unavailable> {
 }
 
 pub(crate) fn find(cache: &Cache) -> Result<Schemathesis, Unavailable> {
-    let path = venv::programs(cache, NAME).join("schemathesis");
-    if !is_executable(&path) {
-        return Err(Unavailable::missing(NAME, format!("no {}", path.display())));
-    }
-    match output(Command::new(&path).arg("--version")) {
-        Ok(version) => Ok(Schemathesis { path, version: version.trim().to_owned() }),
-        Err(why) => Err(Unavailable::missing(NAME, why)),
-    }
+    let (path, version) = ENVIRONMENT.find(cache)?;
+    Ok(Schemathesis { path, version })
 }
 
 pub(crate) fn install(cache: &Cache, progress: &mut Progress<'_>) -> anyhow::Result<()> {
-    if find(cache).is_ok() {
-        return Ok(());
-    }
-    venv::install(cache, NAME, &PACKAGES, progress)?;
-    find(cache)?;
-    Ok(())
+    ENVIRONMENT.install(cache, progress)
 }

@@ -5,8 +5,43 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 
-use super::process::{find_program, output};
-use super::{Cache, Progress};
+use super::process::{find_program, is_executable, output};
+use super::{Cache, Progress, Unavailable};
+
+/// A part that is an environment of its own.
+pub(super) struct Environment {
+    /// The part's name.
+    pub(super) part: &'static str,
+    /// What is in it, as PyPI calls it.
+    pub(super) packages: &'static [&'static str],
+    /// The program that is wanted of it, such as `python3`.
+    pub(super) program: &'static str,
+    /// The arguments with which the program prints a version, if everything is there.
+    pub(super) version: &'static [&'static str],
+}
+
+impl Environment {
+    /// The program in the cache, and the version it prints.
+    pub(super) fn find(&self, cache: &Cache) -> Result<(PathBuf, String), Unavailable> {
+        let path = programs(cache, self.part).join(self.program);
+        if !is_executable(&path) {
+            return Err(Unavailable::missing(self.part, format!("no {}", path.display())));
+        }
+        match output(Command::new(&path).args(self.version)) {
+            Ok(version) => Ok((path, version.trim().to_owned())),
+            Err(why) => Err(Unavailable::missing(self.part, why)),
+        }
+    }
+
+    /// Makes the environment, unless it is there.
+    pub(super) fn install(&self, cache: &Cache, progress: &mut Progress<'_>) -> anyhow::Result<()> {
+        if self.find(cache).is_err() {
+            install(cache, self.part, self.packages, progress)?;
+            self.find(cache)?;
+        }
+        Ok(())
+    }
+}
 
 /// The programs of a part's environment.
 pub(super) fn programs(cache: &Cache, part: &str) -> PathBuf {
