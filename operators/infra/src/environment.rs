@@ -16,7 +16,7 @@
 //! | `TERRAFORM_MODULES`, `TERRAFORM_WORKSPACES`, `TERRAFORM_PROGRAM` | `modules` and `workspaces` in the data folder, `terraform` |
 //! | `ACTION_PRIVATE_ADDRESSES` | `refuse`, or `allow` |
 //! | `DB_HOST`, `DB_PORT`, `DB_NAME`, `DB_USER`, `DB_PASSWORD` | SQLite in the data folder; once one of them is set: `localhost`, 5432, `operator_controller`, `operator`, none |
-//! | `DB_SSLMODE`, `DB_SSLROOTCERT` | `disable`, or `verify-full`: the certificate is checked, against the machine's authorities or those in a file |
+//! | `DB_SSLMODE`, `DB_SSLROOTCERT` | `disable`; `require`: encrypted, whoever answers; or `verify-full`: the certificate is checked, against the machine's authorities or those in a file |
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -226,10 +226,19 @@ impl Environment {
         };
         let tls = match get("DB_SSLMODE").as_deref() {
             None | Some("disable") => Tls::Off,
-            Some("verify-full" | "require") => Tls::Verified(get("DB_SSLROOTCERT").map(Into::into)),
+            // As PostgreSQL's own clients: authorities that are named are there to be asked.
+            Some("require") => match get("DB_SSLROOTCERT") {
+                None => Tls::Encrypted,
+                authorities => Tls::Verified(authorities.map(Into::into)),
+            },
+            Some("verify-full") => Tls::Verified(get("DB_SSLROOTCERT").map(Into::into)),
             Some(found) => {
                 let (name, found) = ("DB_SSLMODE", found.to_owned());
-                return Err(EnvironmentError::Value { name, found, expected: "disable or verify-full" });
+                return Err(EnvironmentError::Value {
+                    name,
+                    found,
+                    expected: "disable, require or verify-full",
+                });
             }
         };
         Ok(Some(PostgresOptions {
@@ -308,6 +317,8 @@ mod tests {
             ("ACTION_PRIVATE_ADDRESSES", "maybe"),
             ("DB_PORT", "many"),
         ] {
+        let encrypted = read(&[("DB_NAME", "x"), ("DB_SSLMODE", "require")]).expect("settings").database;
+        assert_eq!(encrypted.map(|database| database.tls), Some(Tls::Encrypted));
             let error = read(&[(name, value)]).expect_err(name).to_string();
             assert!(error.starts_with(&format!("{name} is \"{value}\", and should be")), "{error}");
         }

@@ -20,6 +20,7 @@
 
 pub mod action;
 pub mod admission;
+mod certificates;
 pub mod cli;
 mod environment;
 pub mod history;

@@ -13,7 +13,7 @@ use steersman::CancellationToken;
 use steersman_infra::action::Registry;
 use steersman_infra::history::{HistoryError, Record};
 use steersman_infra::types::State;
-use steersman_infra::{History, PostgresOptions, Resource, RestOptions, rest};
+use steersman_infra::{Environment, History, PostgresOptions, Resource, RestOptions, rest};
 use support::service::ask;
 use support::{World, box_type, cluster, create_box, operate};
 use tokio::net::{TcpListener, TcpStream};
@@ -126,6 +126,79 @@ async fn tables_of_somebody_else_are_left_alone() {
     assert!(error.to_string().contains("DB_NAME"), "{error}");
     let tables = server.query("SELECT count(*) FROM pg_tables WHERE schemaname = 'public'").expect("a count");
     assert_eq!(tables, "1", "nothing was made beside it");
+}
+
+/// Gives a server a certificate for 127.0.0.1 and lets it use it. Its files must be its own.
+fn switch_tls_on(server: &Postgres, certificate: &str, key: &str) {
+    let folder = server.query("SHOW data_directory").expect("a folder");
+    for (name, pem) in [("server.crt", certificate), ("server.key", key)] {
+        let lines = pem.trim();
+        let copy = format!(
+            "COPY (SELECT unnest(string_to_array('{lines}', E'\\n'))) TO PROGRAM 'umask 077; cat > {folder}/{name}'"
+        );
+        server.query(&copy).expect("written");
+    }
+    server.query("ALTER SYSTEM SET ssl = on").expect("a setting");
+    server.query("SELECT pg_reload_conf()").expect("reloaded");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_connection_is_encrypted_and_the_server_known_where_the_settings_say_so() {
+    let Some(server) = server() else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let made = |name: &str| {
+        let pair = rcgen::generate_simple_self_signed(vec!["127.0.0.1".to_owned()]).expect("a certificate");
+        std::fs::write(folder.path().join(name), pair.cert.pem()).expect("written");
+        (pair.cert.pem(), pair.signing_key.serialize_pem())
+    };
+    let ((certificate, key), _) = (made("trusted.pem"), made("other.pem"));
+    let port = server.port().to_string();
+    let open = |mode: &str, authority: Option<&str>| {
+        let authority = authority.map(|name| folder.path().join(name).display().to_string());
+        let get = |name: &str| match name {
+            "DB_HOST" => Some("127.0.0.1".to_owned()),
+            "DB_PORT" => Some(port.clone()),
+            "DB_NAME" => Some("postgres".to_owned()),
+            "DB_USER" => Some("steersman".to_owned()),
+            "DB_SSLMODE" => Some(mode.to_owned()),
+            "DB_SSLROOTCERT" => authority.clone(),
+            _ => None,
+        };
+        let database = Environment::database(get).expect("settings").expect("a database");
+        History::postgres(&database).expect("a history")
+    };
+    let error = open("require", None).check().await.expect_err("it speaks no TLS yet");
+    assert!(matches!(error, HistoryError::Unreachable { .. }), "{error}");
+    switch_tls_on(&server, &certificate, &key);
+    let first = open("require", None);
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(60);
+    while let Err(error) = first.check().await {
+        assert!(tokio::time::Instant::now() < deadline, "the server does not take its certificate: {error}");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    drop(first);
+    let ours =
+        "FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) WHERE application_name = 'steersman-infra'";
+    let count =
+        |condition: &str| server.query(&format!("SELECT count(*) {ours} AND {condition}")).expect("a count");
+    for (mode, authority, encrypted) in [
+        ("require", None, true),
+        ("require", Some("trusted.pem"), true),
+        ("verify-full", Some("trusted.pem"), true),
+        ("disable", None, false),
+    ] {
+        let history = open(mode, authority);
+        history.record(record(&format!("{mode}-{authority:?}"), 1)).await.expect(mode);
+        let condition = if encrypted { "ssl" } else { "NOT ssl" };
+        assert_ne!(count(condition), "0", "{mode} {authority:?}");
+    }
+    assert_eq!(server.query("SELECT count(*) FROM reconciliation_history").as_deref(), Ok("4"));
+    for (mode, authority) in
+        [("require", Some("other.pem")), ("verify-full", Some("other.pem")), ("verify-full", None)]
+    {
+        let error = open(mode, authority).check().await.expect_err("another authority").to_string();
+        assert!(error.contains("certificate"), "{mode} {authority:?}: {error}");
+    }
 }
 
 /// Stands before the server and lets connections through, or cuts them.

@@ -2,14 +2,9 @@
 
 use std::fmt;
 use std::future::Future;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper_rustls::ConfigBuilderExt;
-use rustls::{ClientConfig, RootCertStore};
-use rustls_pki_types::CertificateDer;
-use rustls_pki_types::pem::PemObject;
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tokio_postgres::config::SslMode;
@@ -18,6 +13,7 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::database::{HistoryError, sentence};
+use super::tls::Tls;
 use crate::percent::encode;
 
 /// How long the server may take, for a connection or for an answer.
@@ -42,17 +38,6 @@ pub struct PostgresOptions {
     pub tls: Tls,
 }
 
-/// Whether a connection is secured.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Tls {
-    /// It is not: for the same machine, or a network that is secured otherwise.
-    #[default]
-    Off,
-    /// It is, and the server's certificate is checked against the machine's authorities, or
-    /// against those in a PEM file.
-    Verified(Option<PathBuf>),
-}
-
 impl Default for PostgresOptions {
     fn default() -> Self {
         Self {
@@ -70,11 +55,7 @@ impl PostgresOptions {
     /// The same as a URL, with the password in it.
     pub fn url(&self) -> String {
         let password = self.password.as_deref().map(|it| format!(":{}", encode(it))).unwrap_or_default();
-        let mode = match &self.tls {
-            Tls::Off => "disable".to_owned(),
-            Tls::Verified(None) => "verify-full".to_owned(),
-            Tls::Verified(Some(path)) => format!("verify-full&sslrootcert={}", path.display()),
-        };
+        let mode = self.tls.mode();
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { encode(&self.host) };
         let (user, port, name) = (encode(&self.user), self.port, encode(&self.name));
         format!("postgres://{user}{password}@{host}:{port}/{name}?sslmode={mode}")
@@ -119,13 +100,10 @@ impl Link {
         if let Some(password) = &options.password {
             config.password(password);
         }
-        let tls = match &options.tls {
-            Tls::Off => None,
-            Tls::Verified(authorities) => {
-                config.ssl_mode(SslMode::Require);
-                Some(MakeRustlsConnect::new(client_config(authorities.as_ref())?))
-            }
-        };
+        let tls = options.tls.config()?.map(MakeRustlsConnect::new);
+        if tls.is_some() {
+            config.ssl_mode(SslMode::Require);
+        }
         let state = State::Down { not_before: Instant::now(), reason: String::new() };
         Ok(Self { config, tls, address: options.address(), state: Mutex::new(state) })
     }
@@ -222,28 +200,6 @@ impl fmt::Debug for Link {
     }
 }
 
-fn client_config(authorities: Option<&PathBuf>) -> Result<ClientConfig, HistoryError> {
-    let failed = |error: &dyn fmt::Display| HistoryError::Tls(error.to_string());
-    let provider = rustls::crypto::ring::default_provider();
-    let builder = ClientConfig::builder_with_provider(provider.into())
-        .with_safe_default_protocol_versions()
-        .map_err(|error| failed(&error))?;
-    let Some(path) = authorities else {
-        let builder = builder.try_with_platform_verifier().map_err(|error| failed(&error))?;
-        return Ok(builder.with_no_client_auth());
-    };
-    let unusable = |why: &dyn fmt::Display| HistoryError::Tls(format!("{}: {why}", path.display()));
-    let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(path).map_err(|error| unusable(&error))? {
-        let certificate = certificate.map_err(|error| unusable(&error))?;
-        roots.add(certificate).map_err(|error| unusable(&error))?;
-    }
-    if roots.is_empty() {
-        return Err(unusable(&"there is no certificate in it"));
-    }
-    Ok(builder.with_root_certificates(roots).with_no_client_auth())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -263,12 +219,5 @@ mod tests {
         let parsed: Config = plain.url().parse().expect("a URL");
         assert_eq!(parsed.get_password(), Some("p@ss:/word?".as_bytes()));
         assert_eq!(format!("{options:?}"), "PostgresOptions(localhost:5432/operator_controller as operator)");
-    }
-
-    #[test]
-    fn authorities_that_are_none_are_refused_with_their_file() {
-        let file = tempfile::NamedTempFile::new().expect("a file");
-        let error = client_config(Some(&file.path().to_owned())).expect_err("no authorities").to_string();
-        assert!(error.contains(&file.path().display().to_string()), "{error}");
     }
 }

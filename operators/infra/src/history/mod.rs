@@ -15,6 +15,7 @@ mod link;
 mod postgres;
 mod record;
 mod sqlite;
+mod tls;
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -23,8 +24,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub(crate) use catalog::Catalog;
 use database::Database;
 pub use database::HistoryError;
-pub use link::{PostgresOptions, Tls};
+pub use link::PostgresOptions;
 pub use record::Record;
+pub use tls::Tls;
 
 /// How many records wait for a database that does not answer; older ones are let go.
 const WAITING: usize = 10_000;
