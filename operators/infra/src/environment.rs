@@ -15,6 +15,7 @@
 //! | `ENABLED_INPUT_PLUGINS` | all, or names with commas |
 //! | `TERRAFORM_MODULES`, `TERRAFORM_WORKSPACES`, `TERRAFORM_PROGRAM` | `modules` and `workspaces` in the data folder, `terraform` |
 //! | `ACTION_PRIVATE_ADDRESSES` | `refuse`, or `allow` |
+//! | `ACTION_CA_FILE` | none: certificate authorities (PEM) that plugins trust beside the machine's |
 //! | `DB_HOST`, `DB_PORT`, `DB_NAME`, `DB_USER`, `DB_PASSWORD` | SQLite in the data folder; once one of them is set: `localhost`, 5432, `operator_controller`, `operator`, none |
 //! | `DB_SSLMODE`, `DB_SSLROOTCERT` | `disable`; `require`: encrypted, whoever answers; or `verify-full`: the certificate is checked, against the machine's authorities or those in a file |
 
@@ -30,6 +31,7 @@ use crate::action::gitlab::GitLab;
 use crate::action::http::Http;
 use crate::action::terraform::{Terraform, TerraformOptions};
 use crate::action::web::{PrivateAddresses, Web, WebOptions};
+use crate::certificates;
 use crate::history::{PostgresOptions, Tls};
 use crate::input::Inputs;
 use crate::plugin::{ProcessOptions, ProcessPlugin};
@@ -144,7 +146,15 @@ impl Environment {
                 gitlab.entry(field).or_insert(Value::String(value));
             }
         }
-        let web = Web::new(WebOptions { private_addresses, ..WebOptions::default() })?;
+        let authorities = match get("ACTION_CA_FILE") {
+            None => Vec::new(),
+            Some(path) => certificates::read(Path::new(&path)).map_err(|found| EnvironmentError::Value {
+                name: "ACTION_CA_FILE",
+                found,
+                expected: "a PEM file with certificates of authorities",
+            })?,
+        };
+        let web = Web::new(WebOptions { private_addresses, authorities, ..WebOptions::default() })?;
         let folder = |name: &str, usual: &str| get(name).map_or_else(|| data.join(usual), Into::into);
         let mut terraform = TerraformOptions::new(
             folder("TERRAFORM_MODULES", "modules"),
@@ -307,6 +317,8 @@ mod tests {
         let secured = read(&[("DB_NAME", "x"), ("DB_SSLMODE", "require"), ("DB_SSLROOTCERT", "/ca.pem")]);
         let tls = secured.expect("settings").database.map(|database| database.tls);
         assert_eq!(tls, Some(Tls::Verified(Some("/ca.pem".into()))));
+        let encrypted = read(&[("DB_NAME", "x"), ("DB_SSLMODE", "require")]).expect("settings").database;
+        assert_eq!(encrypted.map(|database| database.tls), Some(Tls::Encrypted));
     }
 
     #[test]
@@ -316,11 +328,11 @@ mod tests {
             ("MAX_CONCURRENT_RECONCILES", "0"),
             ("ACTION_PRIVATE_ADDRESSES", "maybe"),
             ("DB_PORT", "many"),
+            ("ACTION_CA_FILE", "/nowhere/ca.pem"),
         ] {
-        let encrypted = read(&[("DB_NAME", "x"), ("DB_SSLMODE", "require")]).expect("settings").database;
-        assert_eq!(encrypted.map(|database| database.tls), Some(Tls::Encrypted));
             let error = read(&[(name, value)]).expect_err(name).to_string();
-            assert!(error.starts_with(&format!("{name} is \"{value}\", and should be")), "{error}");
+            assert!(error.starts_with(&format!("{name} is \"{value}")), "{error}");
+            assert!(error.contains("\", and should be"), "{error}");
         }
         let error =
             read(&[("PLUGIN_CONFIGS", r#"{"http": "hunter22"}"#)]).expect_err("no settings").to_string();

@@ -11,8 +11,8 @@
 //!   "outputs": {"endpoint": "/endpoint"}
 //! }
 //! ```
-//! Every request of an attempt carries the same `Idempotency-Key`, so that repeating one after a
-//! crash is taken as the same request.
+//! Every request of an attempt that changes something carries the same `Idempotency-Key`, so that
+//! repeating one after a crash is taken as the same request.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -28,6 +28,9 @@ use super::{
     Task,
 };
 use crate::types::Operation;
+
+/// The longest time that one answer may take; a worker waits for it. What takes longer is polled.
+const LONGEST: u64 = 300;
 
 /// Acts by configured HTTP requests.
 #[derive(Clone, Debug)]
@@ -49,6 +52,8 @@ struct Config {
     poll: Option<Poll>,
     #[serde(default)]
     outputs: BTreeMap<String, String>,
+    /// How long an answer may take.
+    timeout_seconds: Option<u64>,
 }
 
 /// A request that changes something.
@@ -146,7 +151,11 @@ impl Http {
                     "{what}: HTTP {code} to {to}: redirects are not followed; configure the final address"
                 )));
             }
-            return Err(answer.error(&what, task.now));
+            return Err(match (code, answer.error(&what, task.now)) {
+                // A gateway has lost the answer of the server behind it: it may have been done.
+                (502 | 504, error) => ActionError::Unknown(error.to_string()),
+                (_, error) => error,
+            });
         }
         let polled = config.poll.is_some() && task.operation == Operation::Apply;
         Ok(match (&config.poll, polled) {
@@ -269,7 +278,11 @@ impl Http {
         {
             fields.insert("idempotency-key", key);
         }
-        self.web.send(parsed, &url, fields, body).await
+        let web = match config.timeout_seconds {
+            Some(seconds) => &self.web.within(Duration::from_secs(seconds)),
+            None => &self.web,
+        };
+        web.send(parsed, &url, fields, body).await
     }
 }
 
@@ -352,6 +365,11 @@ impl Action for Http {
 /// Whether the requests can be made of what there is.
 fn check(task: &Task) -> Result<(), ActionError> {
     let config = config(task)?;
+    if let Some(seconds) = config.timeout_seconds.filter(|seconds| !(1..=LONGEST).contains(seconds)) {
+        return Err(ActionError::permanent(format!(
+            "timeout_seconds of the http plugin is {seconds}, and should be from 1 to {LONGEST}"
+        )));
+    }
     let scope = Scope::of(task);
     for call in [Some(&config.apply), config.destroy.as_ref()].into_iter().flatten() {
         scope.url(&call.path)?;
@@ -413,7 +431,10 @@ fn differ(path: &str, wanted: &Value, found: &Value, differences: &mut Vec<Strin
         (Value::Number(wanted), Value::Number(found)) if wanted.as_f64() == found.as_f64() => {}
         (wanted, found) if wanted == found => {}
         (wanted, found) => {
-            let path = path.trim_start_matches('.');
+            let path = match path.trim_start_matches('.') {
+                "" => "it",
+                path => path,
+            };
             differences.push(format!("{path} is {} instead of {}", brief(found), brief(wanted)));
         }
     }

@@ -4,17 +4,20 @@ use std::future::Future;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::{HeaderMap, Method, Request, StatusCode, Uri, header};
-use http_body_util::{BodyExt, Full, Limited};
-use hyper_rustls::{ConfigBuilderExt, HttpsConnector, HttpsConnectorBuilder};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::client::legacy::connect::dns::Name;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls_pki_types::CertificateDer;
+use rustls_platform_verifier::Verifier;
 use serde_json::Value;
 
 use super::ActionError;
@@ -33,17 +36,23 @@ pub enum PrivateAddresses {
 }
 
 /// How requests are made.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct WebOptions {
     /// Whether private addresses may be reached. Refused by default.
     pub private_addresses: PrivateAddresses,
+    /// Certificate authorities that are trusted beside the machine's. None.
+    pub authorities: Vec<CertificateDer<'static>>,
     /// How long an answer may take. 30 seconds.
     pub timeout: Duration,
 }
 
 impl Default for WebOptions {
     fn default() -> Self {
-        Self { private_addresses: PrivateAddresses::Refuse, timeout: Duration::from_secs(30) }
+        Self {
+            private_addresses: PrivateAddresses::Refuse,
+            authorities: Vec::new(),
+            timeout: Duration::from_secs(30),
+        }
     }
 }
 
@@ -51,7 +60,8 @@ impl Default for WebOptions {
 #[derive(Clone, Debug)]
 pub struct Web {
     client: Client<HttpsConnector<HttpConnector<Resolver>>, Full<Bytes>>,
-    options: WebOptions,
+    private_addresses: PrivateAddresses,
+    timeout: Duration,
 }
 
 /// An answer that was read to its end.
@@ -75,10 +85,12 @@ impl Web {
             HttpConnector::new_with_resolver(Resolver { private_addresses: options.private_addresses });
         connector.enforce_http(false);
         connector.set_connect_timeout(Some(options.timeout));
-        let provider = rustls::crypto::ring::default_provider();
-        let tls = rustls::ClientConfig::builder_with_provider(provider.into())
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let verifier = Verifier::new_with_extra_roots(options.authorities, Arc::clone(&provider))?;
+        let tls = rustls::ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()?
-            .try_with_platform_verifier()?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(verifier))
             .with_no_client_auth();
         let connector = HttpsConnectorBuilder::new()
             .with_tls_config(tls)
@@ -89,14 +101,21 @@ impl Web {
             .pool_timer(TokioTimer::new())
             .pool_idle_timeout(Duration::from_secs(20))
             .build(connector);
-        Ok(Self { client, options })
+        Ok(Self { client, private_addresses: options.private_addresses, timeout: options.timeout })
+    }
+
+    /// The same client for answers that may take this long.
+    #[must_use]
+    pub fn within(&self, timeout: Duration) -> Self {
+        Self { timeout, ..self.clone() }
     }
 
     /// Sends a request and reads the whole answer.
     ///
     /// # Errors
-    /// [`ActionError::Permanent`] when the request can never be made, [`ActionError::Transient`]
-    /// when no connection came about, [`ActionError::Unknown`] when the answer is missing.
+    /// [`ActionError::Permanent`] when the request can never be made, or the answer is too large to
+    /// be read, [`ActionError::Transient`] when no connection came about, [`ActionError::Unknown`]
+    /// when the answer is missing.
     pub async fn send(
         &self,
         method: Method,
@@ -136,9 +155,17 @@ impl Web {
                 }
             })?;
             let (head, body) = answer.into_parts();
-            let body = Limited::new(body, LARGEST).collect().await;
-            let body =
-                body.map_err(|error| ActionError::Unknown(format!("{what}: the answer broke off: {error}")))?;
+            let body = Limited::new(body, LARGEST).collect().await.map_err(|error| {
+                match error.downcast_ref::<LengthLimitError>() {
+                    // Asking again would bring the same.
+                    Some(_) => ActionError::permanent(format!(
+                        "{what}: HTTP {}: the answer is larger than {} MiB",
+                        head.status,
+                        LARGEST >> 20
+                    )),
+                    None => ActionError::Unknown(format!("{what}: the answer broke off: {error}")),
+                }
+            })?;
             let body = body.to_bytes();
             let body = match body.is_empty() {
                 true => Value::Null,
@@ -147,11 +174,9 @@ impl Web {
             };
             Ok(WebAnswer { status: head.status, headers: head.headers, body })
         };
-        match tokio::time::timeout(self.options.timeout, exchange).await {
+        match tokio::time::timeout(self.timeout, exchange).await {
             Ok(result) => result,
-            Err(_) => {
-                Err(ActionError::Unknown(format!("{what}: no answer within {:?}", self.options.timeout)))
-            }
+            Err(_) => Err(ActionError::Unknown(format!("{what}: no answer within {:?}", self.timeout))),
         }
     }
 
@@ -159,9 +184,7 @@ impl Web {
     fn check_literal(&self, uri: &Uri) -> Result<(), ActionError> {
         let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
         match host.parse::<IpAddr>() {
-            Ok(address)
-                if self.options.private_addresses == PrivateAddresses::Refuse && is_private(address) =>
-            {
+            Ok(address) if self.private_addresses == PrivateAddresses::Refuse && is_private(address) => {
                 Err(ActionError::permanent(refusal(host)))
             }
             _ => Ok(()),
@@ -170,12 +193,16 @@ impl Web {
 }
 
 impl WebAnswer {
-    /// How long the other side wants to be left alone: `Retry-After` in seconds, or the end of
-    /// a rate limit.
+    /// How long the other side wants to be left alone: `Retry-After` in seconds or as a date, or
+    /// the end of a rate limit.
     pub fn retry_after(&self, now: jiff::Timestamp) -> Option<Duration> {
-        let number = |name: &str| self.headers.get(name)?.to_str().ok()?.trim().parse::<i64>().ok();
+        let text = |name: &str| Some(self.headers.get(name)?.to_str().ok()?.trim());
+        let number = |name: &str| text(name)?.parse::<i64>().ok();
         if let Some(seconds) = number("retry-after") {
             return u64::try_from(seconds).ok().map(Duration::from_secs);
+        }
+        if let Some(date) = text("retry-after").and_then(|date| jiff::fmt::rfc2822::parse(date).ok()) {
+            return Duration::try_from(date.timestamp().duration_since(now)).ok();
         }
         // GitHub's names, and GitLab's.
         ["x-ratelimit", "ratelimit"].iter().find_map(|prefix| {

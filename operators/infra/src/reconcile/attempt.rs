@@ -241,6 +241,7 @@ impl Resources {
     }
 
     async fn progress(
+                let delay = delay.min(self.settings.back_off_longest);
         &self,
         resource: &Resource,
         task: &Task,
@@ -340,7 +341,8 @@ impl Resources {
                     _ => self.settings.delay(status.failures, &uid),
                 };
                 if let ActionError::Transient { retry_after: Some(after), .. } = &error {
-                    delay = delay.max(*after);
+                    // Not for ever, whatever the other side says.
+                    delay = delay.max((*after).min(self.settings.back_off_longest));
                 }
                 status.next_attempt_at = cx.now().checked_add(delay).ok();
                 status.last_run = last_run.or(status.last_run);

@@ -1,13 +1,9 @@
 //! The `github_actions` plugin against GitHub's own description of its API: every request is one
 //! that the description allows, and the answers are GitHub's own examples.
 
-#[path = "support/answering.rs"]
-mod answering;
-
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
-use answering::{Question, Reply, answering};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use steersman_infra::action::github::GitHubActions;
@@ -15,6 +11,8 @@ use steersman_infra::action::web::{PrivateAddresses, Web, WebOptions};
 use steersman_infra::action::{Action, ActionError, Progress, Task};
 use steersman_infra::types::Operation;
 use xtask::parts::{github_api, or_skip};
+
+use crate::answering::{Question, Reply, answering};
 
 /// A server made of the description alone.
 struct Described {

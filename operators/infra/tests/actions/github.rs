@@ -1,7 +1,5 @@
 //! The `github_actions` plugin against a strict stand-in, where things go wrong.
 
-mod support;
-
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -11,7 +9,8 @@ use steersman_infra::action::github::GitHubActions;
 use steersman_infra::action::web::{PrivateAddresses, Web, WebOptions};
 use steersman_infra::action::{Action, ActionError, Progress, Task};
 use steersman_infra::types::Operation;
-use support::{Asked, stand_in};
+
+use crate::support::{Asked, stand_in};
 
 /// What the stand-in knows.
 #[derive(Default)]

@@ -1,18 +1,16 @@
 //! The `gitlab` plugin against a strict stand-in that keeps state as GitLab does.
 
-#[path = "support/answering.rs"]
-mod answering;
-
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
-use answering::{Question, Reply, answering};
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 use steersman_infra::action::gitlab::GitLab;
 use steersman_infra::action::web::{PrivateAddresses, Web, WebOptions};
 use steersman_infra::action::{Action, ActionError, Progress, Task};
 use steersman_infra::types::Operation;
+
+use crate::answering::{Question, Reply, answering};
 
 /// What the stand-in knows.
 #[derive(Default)]
