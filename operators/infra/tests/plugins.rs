@@ -204,10 +204,7 @@ async fn a_plugin_that_does_not_start_says_why_and_is_not_started_all_the_time()
         let ActionError::Transient { message, retry_after: Some(wait) } = &error else {
             panic!("{error:?}");
         };
-        assert!(
-            message.contains("is not running") && message.contains("it is started again in"),
-            "{message}"
-        );
+        assert!(message.starts_with("the plugin late: ") && message.contains(why), "{message}");
         assert!(*wait <= Duration::from_secs(2), "{wait:?}");
         assert_eq!(plugin.describe().capabilities, []);
     }
@@ -270,6 +267,46 @@ async fn a_resource_is_made_by_a_plugin_that_the_settings_name() {
     cluster.delete::<Resource>("box.one").await;
     cluster.wait_until_gone::<Resource>("box.one").await;
     assert!(!marker.exists());
+    operator.stop().await;
+}
+
+#[tokio::test]
+async fn a_resource_whose_plugin_cannot_be_asked_says_so_and_is_made_once_it_can() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let program = folder.path().join("late.sh");
+    let configs = json!({"late": {"command": ["sh", program], "folder": folder.path()}}).to_string();
+    let get = |name: &str| (name == "PLUGIN_CONFIGS").then(|| configs.clone());
+    let plugins = Environment::read(get, folder.path()).expect("settings").plugins;
+    let (cluster, history) = (cluster().await, History::memory().expect("a history"));
+    box_type(&cluster).await;
+    let operator = operate(&cluster, plugins, &history);
+    cluster
+        .create_json::<Resource>(json!({"apiVersion": "infra.steersman.io/v1", "kind": "Resource",
+            "metadata": {"name": "box.one", "namespace": "default"},
+            "spec": {"type": "Box", "typeVersion": "v1", "actionPlugin": "late"}}))
+        .await;
+    let waiting = cluster
+        .wait_until::<Resource>("box.one", |it| it.status.as_ref().is_some_and(|it| it.message.is_some()))
+        .await;
+    let status = waiting.status.clone().expect("a status");
+    let message = status.message.expect("a message");
+    assert!(message.starts_with("the plugin late: it ended (exit status: "), "{message}");
+    assert_eq!((waiting.state(), status.attempts, status.failures), (State::Pending, 0, 0));
+    let ready = status.conditions.iter().find(|it| it.type_ == "Ready").expect("a condition");
+    assert_eq!((ready.status.as_str(), ready.reason.as_str()), ("Unknown", "PluginUnavailable"));
+    assert_eq!(ready.message, message);
+    cluster
+        .wait_for("an event", || async {
+            let events = cluster.list::<k8s_openapi::api::events::v1::Event>().await;
+            events.iter().any(|it| it.reason.as_deref() == Some("PluginUnavailable")).then_some(())
+        })
+        .await;
+    std::fs::copy(repository().join("examples/plugins/marker.sh"), &program).expect("the program");
+    let made = cluster.wait_until::<Resource>("box.one", |it| it.state() == State::Ready).await;
+    let status = made.status.expect("a status");
+    assert_eq!((status.message.as_deref(), status.attempts), (Some("Reconciliation successful"), 1));
+    let ready = status.conditions.iter().find(|it| it.type_ == "Ready").expect("a condition");
+    assert_eq!(ready.reason, "Reconciled");
     operator.stop().await;
 }
 

@@ -220,8 +220,9 @@ impl Inner {
         if let Some((again, why)) = &slot.again
             && let Some(wait) = again.checked_duration_since(Instant::now()).filter(|it| !it.is_zero())
         {
-            let message =
-                format!("the plugin {} is not running: {why}; it is started again in {wait:.0?}", self.name);
+            // The same words as when it failed: they stand in the status of resources, which should
+            // not change with every look.
+            let message = format!("the plugin {}: {why}", self.name);
             return Err(ActionError::Transient { message, retry_after: Some(wait) });
         }
         match self.start().await {

@@ -15,7 +15,9 @@ use crate::action::{Action, ActionError, Capability, Changes, Completed, Needed,
 use crate::history::Record;
 use crate::metrics::{Ended, Plugin};
 use crate::redact::redact;
-use crate::types::{Attempt, AttemptPhase, Operation, Resource, ResourceStatus, State, TRIGGER, Trigger};
+use crate::types::{
+    Attempt, AttemptPhase, Operation, PLUGIN_UNAVAILABLE, Resource, ResourceStatus, State, TRIGGER, Trigger,
+};
 
 /// How long to wait before asking again about something that may have been done.
 const UNKNOWN: Duration = Duration::from_secs(5);
@@ -46,8 +48,12 @@ impl Resources {
             Err(ActionError::Transient { message, retry_after }) => {
                 // The plugin itself cannot be asked: nothing is known about the resource.
                 let delay = retry_after.unwrap_or(UNKNOWN);
-                cx.event(EventType::Warning, "PluginUnavailable", message);
-                return Ok(Outcome::RequeueAfter(delay, "the plugin cannot be asked"));
+                // The next check finds what this one found.
+                if trigger == Trigger::Drift {
+                    cx.event(EventType::Warning, PLUGIN_UNAVAILABLE, message);
+                    return Ok(Outcome::RequeueAfter(delay, "the plugin cannot be asked"));
+                }
+                return self.wait_for_plugin(resource, &message, delay, cx).await;
             }
             Err(error) => return self.refuse(resource, operation, trigger, &error, cx).await,
         };
@@ -97,6 +103,39 @@ impl Resources {
             false => self.act(resource, &plugin, &task, Plan::default(), cx).await,
         }
     }
+    /// Says that the plugin cannot be asked. Nothing is attempted and nothing counts as a failure:
+    /// what is to be done stays to be done.
+    async fn wait_for_plugin(
+        &self,
+        resource: &Resource,
+        message: &str,
+        delay: Duration,
+        cx: &Context,
+    ) -> Result<Outcome, Error> {
+        let config = self.plugins.config(resource, None);
+        let message = redact(message, [&config, &resource.spec.parameters]);
+        let mut status = resource.status.clone().unwrap_or_default();
+        status.state.get_or_insert(State::Pending);
+        status.message = Some(message.clone());
+        let generation = status.observed_generation;
+        conditions::set(
+            &mut status.conditions,
+            cx.now(),
+            Observation {
+                r#type: "Ready",
+                status: ConditionStatus::Unknown,
+                reason: PLUGIN_UNAVAILABLE,
+                message: message.clone(),
+                generation,
+            },
+        );
+        if resource.status.as_ref() != Some(&status) {
+            cx.event(EventType::Warning, PLUGIN_UNAVAILABLE, message);
+            write(cx, resource, &status, OnChange::Yield).await?;
+        }
+        Ok(Outcome::RequeueAfter(delay, "the plugin cannot be asked"))
+    }
+
 
     /// Gets the plugin ready and lets it look at the task.
     async fn prepare(

@@ -56,7 +56,10 @@ impl<'a> Shown<'a> {
         let (spec, status) = (&resource.spec, resource.status.as_ref());
         let state = resource.state();
         // A message about an earlier wish says nothing about this one.
-        let message = status.and_then(|status| status.message.as_deref()).filter(|_| state != State::Pending);
+        let waits_for_plugin = status.is_some_and(ResourceStatus::waits_for_plugin);
+        let message = status
+            .and_then(|status| status.message.as_deref())
+            .filter(|_| state != State::Pending || waits_for_plugin);
         let more = (query.text("fields") == Some("all")).then(|| More {
             spec: &spec.parameters,
             metadata: &spec.metadata,

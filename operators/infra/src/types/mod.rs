@@ -15,6 +15,7 @@ pub use resource_type::{ResourceType, ResourceTypeSpec, ResourceTypeStatus};
 pub use status::{Attempt, AttemptPhase, Operation, ResourceStatus, State, Trigger};
 
 /// The label that carries the number by which the REST face knows an object.
+pub(crate) use status::PLUGIN_UNAVAILABLE;
 pub const ID: &str = "infra.steersman.io/id";
 
 /// The annotation whose change asks for a reconcile now.

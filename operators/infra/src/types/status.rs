@@ -190,6 +190,16 @@ pub struct ResourceStatus {
     pub conditions: Vec<Condition>,
 }
 
+/// The reason of the condition `Ready` while the plugin cannot be asked.
+pub(crate) const PLUGIN_UNAVAILABLE: &str = "PluginUnavailable";
+
+impl ResourceStatus {
+    /// Whether nothing can be attempted because the plugin cannot be asked.
+    pub fn waits_for_plugin(&self) -> bool {
+        self.conditions.iter().any(|it| it.type_ == "Ready" && it.reason == PLUGIN_UNAVAILABLE)
+    }
+}
+
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for a reference")]
 fn is_false(flag: &bool) -> bool {
     !*flag

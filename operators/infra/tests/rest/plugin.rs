@@ -3,6 +3,8 @@
 use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
+use steersman_infra::action::Registry;
+use steersman_infra::plugin::{ProcessOptions, ProcessPlugin};
 
 use crate::support::service::{plugins, service, simple, simple_type};
 use crate::support::stand_in;
@@ -73,4 +75,23 @@ async fn the_http_plugin_creates_repairs_and_deletes_behind_an_api() {
     let used = keys.lock().expect("keys").clone();
     let distinct: std::collections::HashSet<&String> = used.iter().collect();
     assert_eq!(distinct.len(), used.len(), "every attempt has a key of its own");
+}
+
+#[tokio::test]
+async fn a_resource_whose_plugin_cannot_be_asked_is_pending_and_says_why() {
+    let options = ProcessOptions::new(["/nowhere/plugin"]);
+    let late = ProcessPlugin::new("late", options, serde_json::Map::new());
+    let service = service(Registry::new().with(late)).await;
+    assert_eq!(service.ask("POST", "/api/v1/resource-types", Some(&simple_type("Disk"))).await.0, 201);
+    let mut one = simple("one");
+    one["action_plugin"] = json!("late");
+    assert_eq!(service.ask("POST", "/api/v1/resources", Some(&one)).await.0, 201);
+    let told = service.cluster.wait_for("the reason", || async {
+        let (_, shown) = service.ask("GET", "/api/v1/resources/1", None).await;
+        shown["status_message"].is_string().then_some(shown)
+    });
+    let shown = told.await;
+    assert_eq!((&shown["status"], &shown["last_reconcile_time"]), (&json!("pending"), &Value::Null));
+    let message = shown["status_message"].as_str().unwrap_or_default();
+    assert!(message.starts_with("the plugin late: /nowhere/plugin cannot be started: "), "{message}");
 }
