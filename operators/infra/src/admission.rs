@@ -6,7 +6,7 @@ use steersman::Error;
 use steersman::webhook::{Admission, Findings, Validator, Webhooks};
 
 use crate::schema::Schema;
-use crate::types::{Resource, ResourceType, type_object_name};
+use crate::types::{DriftInterval, Resource, ResourceType, type_object_name};
 
 /// Adds the webhooks of ResourceTypes and Resources; types are looked up with the client.
 #[must_use]
@@ -25,6 +25,9 @@ impl Validator for Types {
         if let Err(error) = Schema::compile(&known.spec.schema) {
             findings.wrong("spec.schema", error.to_string());
         }
+        if let Err(wrong) = DriftInterval::read(&known.spec.metadata) {
+            findings.wrong("spec.metadata", wrong);
+        }
         Ok(findings)
     }
 }
@@ -40,6 +43,9 @@ impl Validator for Resources {
     async fn create(&self, resource: &Resource, _: &Admission) -> Result<Findings, Error> {
         let mut findings = Findings::new();
         let spec = &resource.spec;
+        if let Err(wrong) = DriftInterval::read(&spec.metadata) {
+            findings.wrong("spec.metadata", wrong);
+        }
         let types: Api<ResourceType> = Api::all(self.client.clone());
         let known = types.get_opt(&type_object_name(&spec.type_name, &spec.type_version)).await?;
         let Some(known) = known else {

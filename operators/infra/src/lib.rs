@@ -12,7 +12,7 @@
 //! - [`schema`]: OpenAPI v3 and JSON Schema for the parameters of resources;
 //! - [`mod@rest`]: `/api/v1/resource-types` and `/api/v1/resources` over the same objects;
 //! - [`reconcile`]: the controllers;
-//! - [`action`]: the contract with plugins, and the plugins `http`, `github_actions` and `terraform`;
+//! - [`action`]: the contract with plugins, and the plugins `http`, `github_actions`, `gitlab` and `terraform`;
 //! - [`plugin`]: the same contract for plugins in processes of their own, in any language;
 //! - [`input`]: other ways in: webhooks, polling, queues;
 //! - [`history`]: every attempt ever made, for people;

@@ -8,10 +8,18 @@ use serde_json::json;
 use steersman_infra::action::{ActionError, Registry};
 use steersman_infra::types::{State, TRIGGER};
 use steersman_infra::{History, OperatorController, Options, Resource, ResourceType, controllers};
+use steersman_test::Cluster;
 use support::{World, box_type, cluster, create_box, operate, operate_with};
 
 fn plugins(world: &World) -> Registry {
     Registry::new().with(world.clone())
+}
+
+/// A cluster that knows the type `Box`, an empty world and an empty history.
+async fn scene() -> (Cluster, World, History) {
+    let cluster = cluster().await;
+    box_type(&cluster).await;
+    (cluster, World::default(), History::memory().expect("a history"))
 }
 
 fn is_ready(resource: &Resource) -> bool {
@@ -20,9 +28,7 @@ fn is_ready(resource: &Resource) -> bool {
 
 #[tokio::test(start_paused = true)]
 async fn a_resource_becomes_ready_with_defaults_outputs_and_history() {
-    let (cluster, world, history) =
-        (cluster().await, World::default(), History::memory().expect("a history"));
-    box_type(&cluster).await;
+    let (cluster, world, history) = scene().await;
     let _operator = operate(&cluster, plugins(&world), &history);
     create_box(&cluster, "one", json!({})).await;
     let ready = cluster.wait_until::<Resource>("box.one", is_ready).await;
@@ -42,9 +48,7 @@ async fn a_resource_becomes_ready_with_defaults_outputs_and_history() {
 
 #[tokio::test(start_paused = true)]
 async fn a_change_is_applied_at_once_and_the_same_wish_is_not_applied_again() {
-    let (cluster, world, history) =
-        (cluster().await, World::default(), History::memory().expect("a history"));
-    box_type(&cluster).await;
+    let (cluster, world, history) = scene().await;
     let _operator = operate(&cluster, plugins(&world), &history);
     create_box(&cluster, "one", json!({"size": 1})).await;
     cluster.wait_until::<Resource>("box.one", is_ready).await;
@@ -65,9 +69,7 @@ async fn a_change_is_applied_at_once_and_the_same_wish_is_not_applied_again() {
 
 #[tokio::test(start_paused = true)]
 async fn drift_is_found_within_five_minutes_and_repaired() {
-    let (cluster, world, history) =
-        (cluster().await, World::default(), History::memory().expect("a history"));
-    box_type(&cluster).await;
+    let (cluster, world, history) = scene().await;
     let _operator = operate(&cluster, plugins(&world), &history);
     let one = create_box(&cluster, "one", json!({"size": 3})).await;
     let ready = cluster.wait_until::<Resource>("box.one", is_ready).await;
@@ -80,11 +82,78 @@ async fn drift_is_found_within_five_minutes_and_repaired() {
     assert_eq!(one.metadata.generation, Some(1));
 }
 
+/// Everything that is looked at again and again hides what was forgotten; here it is not.
+#[tokio::test(start_paused = true)]
+async fn nothing_relies_on_everything_being_looked_at_again() {
+    let (cluster, world, history) = scene().await;
+    let settings = OperatorController {
+        reconcile_interval: Duration::from_secs(30 * 86_400),
+        drift_interval: Duration::from_secs(10),
+        ..OperatorController::default()
+    };
+    let _operator = operate_with(&cluster, plugins(&world), &history, settings);
+    let names: Vec<String> = (0..8).map(|number| format!("n{number}")).collect();
+    for name in &names {
+        create_box(&cluster, name, json!({})).await;
+    }
+    for round in 0..6 {
+        // Done at once, or after some questions, and not at the first attempt.
+        world.lock().questions = round % 3;
+        world.lock().failures = vec![ActionError::transient("no luck"); if round == 4 { 3 } else { 0 }];
+        cluster
+            .wait_for("everything to be as it should", || async {
+                let all = cluster.list::<Resource>().await;
+                (all.iter().all(is_ready) && world.lock().things.len() == names.len()).then_some(())
+            })
+            .await;
+        world.lock().things.clear();
+        let began = (cluster.clock())();
+        cluster
+            .wait_for("the repair of everything", || async {
+                (world.lock().things.len() == names.len()).then_some(())
+            })
+            .await;
+        let took = (cluster.clock())().duration_since(began).as_secs();
+        let longest = if round == 4 { 120 } else { 60 };
+        assert!(took <= longest, "round {round}: a check every 10 s, and yet {took} s");
+    }
+    let before = world.lock().drift_checks;
+    cluster.pass(Duration::from_secs(1000)).await;
+    let checks = world.lock().drift_checks - before;
+    assert!((8 * 95..=8 * 101).contains(&checks), "each every 10 s for 1000 s: {checks}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_type_and_a_resource_say_how_often_drift_is_looked_for() {
+    let (cluster, world, history) = scene().await;
+    let _operator = operate(&cluster, plugins(&world), &history);
+    for name in ["one", "calm"] {
+        create_box(&cluster, name, json!({})).await;
+        cluster.wait_until::<Resource>(&format!("box.{name}"), is_ready).await;
+    }
+    let never = json!({"spec": {"metadata": {"drift_interval_seconds": 0}}});
+    cluster.patch::<Resource>("box.calm", never).await;
+    cluster
+        .wait_until::<Resource>("box.calm", |it| {
+            is_ready(it) && it.status.as_ref().and_then(|it| it.last_reconciled_generation) == Some(2)
+        })
+        .await;
+    let checks = |of: &str| world.lock().calls.iter().filter(|call| **call == format!("drift {of}")).count();
+    cluster.pass(Duration::from_secs(1000)).await;
+    assert_eq!((checks("one"), checks("calm")), (3, 0), "every five minutes, and never");
+    cluster
+        .patch::<ResourceType>("box.v1", json!({"spec": {"metadata": {"drift_interval_seconds": 10}}}))
+        .await;
+    let before = checks("one");
+    cluster.pass(Duration::from_secs(1000)).await;
+    let more = checks("one") - before;
+    assert!((90..=101).contains(&more), "every ten seconds from now on: {more}");
+    assert_eq!(checks("calm"), 0);
+}
+
 #[tokio::test(start_paused = true)]
 async fn failures_are_repeated_after_1_2_and_4_minutes_and_forgotten_after_success() {
-    let (cluster, world, history) =
-        (cluster().await, World::default(), History::memory().expect("a history"));
-    box_type(&cluster).await;
+    let (cluster, world, history) = scene().await;
     world.lock().failures = vec![ActionError::transient("no luck"); 3];
     let _operator = operate(&cluster, plugins(&world), &history);
     create_box(&cluster, "one", json!({})).await;
@@ -101,9 +170,7 @@ async fn failures_are_repeated_after_1_2_and_4_minutes_and_forgotten_after_succe
 
 #[tokio::test(start_paused = true)]
 async fn what_no_retry_mends_waits_at_the_cap_until_asked_for() {
-    let (cluster, world, history) =
-        (cluster().await, World::default(), History::memory().expect("a history"));
-    box_type(&cluster).await;
+    let (cluster, world, history) = scene().await;
     world.lock().failures = vec![ActionError::permanent("forbidden")];
     let _operator = operate(&cluster, plugins(&world), &history);
     create_box(&cluster, "one", json!({})).await;
@@ -119,9 +186,7 @@ async fn what_no_retry_mends_waits_at_the_cap_until_asked_for() {
 
 #[tokio::test(start_paused = true)]
 async fn long_actions_hold_no_worker() {
-    let (cluster, world, history) =
-        (cluster().await, World::default(), History::memory().expect("a history"));
-    box_type(&cluster).await;
+    let (cluster, world, history) = scene().await;
     world.lock().questions = 20;
     let _operator = operate(&cluster, plugins(&world), &history);
     for index in 0..20 {
@@ -140,9 +205,7 @@ async fn long_actions_hold_no_worker() {
 
 #[tokio::test(start_paused = true)]
 async fn deleting_destroys_first_and_frees_the_name_and_history_stays() {
-    let (cluster, world, history) =
-        (cluster().await, World::default(), History::memory().expect("a history"));
-    box_type(&cluster).await;
+    let (cluster, world, history) = scene().await;
     let _operator = operate(&cluster, plugins(&world), &history);
     create_box(&cluster, "one", json!({})).await;
     let ready = cluster.wait_until::<Resource>("box.one", is_ready).await;
@@ -164,9 +227,7 @@ async fn deleting_destroys_first_and_frees_the_name_and_history_stays() {
 
 #[tokio::test(start_paused = true)]
 async fn deleting_while_an_action_is_under_way_cancels_it() {
-    let (cluster, world, history) =
-        (cluster().await, World::default(), History::memory().expect("a history"));
-    box_type(&cluster).await;
+    let (cluster, world, history) = scene().await;
     world.lock().questions = 1000;
     let _operator = operate(&cluster, plugins(&world), &history);
     create_box(&cluster, "one", json!({})).await;
@@ -215,9 +276,7 @@ async fn a_resource_without_its_type_waits_for_it_and_one_that_does_not_fit_says
 
 #[tokio::test(start_paused = true)]
 async fn an_answer_that_was_lost_is_found_out_about_and_nothing_is_begun_twice() {
-    let (cluster, world, history) =
-        (cluster().await, World::default(), History::memory().expect("a history"));
-    box_type(&cluster).await;
+    let (cluster, world, history) = scene().await;
     world.lock().failures = vec![ActionError::Unknown("the answer is missing".into())];
     let _operator = operate(&cluster, plugins(&world), &history);
     create_box(&cluster, "one", json!({})).await;
@@ -266,9 +325,7 @@ async fn a_crash_at_any_write_loses_nothing_and_does_nothing_twice() {
 
 #[tokio::test(start_paused = true)]
 async fn conflicts_errors_and_lost_answers_of_the_server_do_no_harm() {
-    let (cluster, world, history) =
-        (cluster().await, World::default(), History::memory().expect("a history"));
-    box_type(&cluster).await;
+    let (cluster, world, history) = scene().await;
     let _operator = operate(&cluster, plugins(&world), &history);
     for (index, fault) in ["before", "after", "conflict"].into_iter().enumerate() {
         match fault {
@@ -287,9 +344,7 @@ async fn conflicts_errors_and_lost_answers_of_the_server_do_no_harm() {
 /// With one worker, which is busy until everything else is due.
 #[tokio::test(start_paused = true)]
 async fn a_user_goes_before_what_failed_and_that_before_drift_checks() {
-    let (cluster, world, history) =
-        (cluster().await, World::default(), History::memory().expect("a history"));
-    box_type(&cluster).await;
+    let (cluster, world, history) = scene().await;
     let settings = OperatorController {
         max_concurrent_reconciles: 1,
         drift_interval: Duration::from_secs(60),
@@ -322,9 +377,7 @@ async fn a_user_goes_before_what_failed_and_that_before_drift_checks() {
 
 #[tokio::test(start_paused = true)]
 async fn of_two_controllers_one_acts_and_the_other_takes_over() {
-    let (cluster, world, history) =
-        (cluster().await, World::default(), History::memory().expect("a history"));
-    box_type(&cluster).await;
+    let (cluster, world, history) = scene().await;
     world.lock().questions = 3;
     let contend = |identity: &str| {
         let mut lease = steersman::LeaseOptions::new("default", steersman_infra::LEASE);
@@ -365,9 +418,7 @@ async fn of_two_controllers_one_acts_and_the_other_takes_over() {
 
 #[tokio::test(start_paused = true)]
 async fn a_drift_check_that_fails_changes_nothing_and_is_told_as_an_event() {
-    let (cluster, world, history) =
-        (cluster().await, World::default(), History::memory().expect("a history"));
-    box_type(&cluster).await;
+    let (cluster, world, history) = scene().await;
     let operator = operate(&cluster, plugins(&world), &history);
     create_box(&cluster, "one", json!({})).await;
     let ready = cluster.wait_until::<Resource>("box.one", is_ready).await;
@@ -387,9 +438,7 @@ async fn a_drift_check_that_fails_changes_nothing_and_is_told_as_an_event() {
 
 #[tokio::test(start_paused = true)]
 async fn a_change_or_a_manual_trigger_forgets_the_failures_before() {
-    let (cluster, world, history) =
-        (cluster().await, World::default(), History::memory().expect("a history"));
-    box_type(&cluster).await;
+    let (cluster, world, history) = scene().await;
     world.lock().failures = vec![ActionError::transient("no luck"); 5];
     let _operator = operate(&cluster, plugins(&world), &history);
     create_box(&cluster, "one", json!({"size": 1})).await;
@@ -428,9 +477,7 @@ async fn a_change_or_a_manual_trigger_forgets_the_failures_before() {
 
 #[tokio::test(start_paused = true)]
 async fn a_change_while_an_attempt_is_under_way_follows_it() {
-    let (cluster, world, history) =
-        (cluster().await, World::default(), History::memory().expect("a history"));
-    box_type(&cluster).await;
+    let (cluster, world, history) = scene().await;
     world.lock().questions = 3;
     let _operator = operate(&cluster, plugins(&world), &history);
     create_box(&cluster, "one", json!({"size": 1})).await;

@@ -3,6 +3,8 @@
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
+use crate::types::is_label;
+
 /// What is wished.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -104,7 +106,7 @@ impl Mapping {
         }
         let event: Event =
             serde_json::from_value(Value::Object(fields)).map_err(|error| error.to_string())?;
-        if !is_name(&event.name) {
+        if !is_label(&event.name) {
             return Err(format!(
                 "{:?} is no name: one has letters a to z, digits and dashes, at most 63",
                 event.name
@@ -122,13 +124,6 @@ impl Mapping {
             serde_json::from_slice(message).map_err(|error| format!("the message is no JSON: {error}"))?;
         self.read(&message)
     }
-}
-
-fn is_name(name: &str) -> bool {
-    (1..=63).contains(&name.len())
-        && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
-        && !name.starts_with('-')
-        && !name.ends_with('-')
 }
 
 #[cfg(test)]

@@ -18,7 +18,10 @@ use super::event::{Event, Wish};
 use crate::action::Registry;
 use crate::ids::{Ids, Numbered};
 use crate::schema::Schema;
-use crate::types::{ID, Resource, ResourceSpec, ResourceType, TRIGGER, object_name, type_object_name};
+use crate::types::{
+    DriftInterval, ID, Resource, ResourceSpec, ResourceType, TRIGGER, USUAL_PLUGIN, object_name,
+    type_object_name,
+};
 
 /// The annotation with the events that a resource has seen, newest last.
 pub const SEEN: &str = "infra.steersman.io/seen-events";
@@ -30,8 +33,6 @@ const MEMORY: usize = 64;
 const GRAVES: usize = 500;
 /// How often a write that met another is repeated.
 const ATTEMPTS: usize = 8;
-/// The plugin of resources that name none, as in the REST face.
-const USUAL_PLUGIN: &str = "terraform";
 
 /// Makes events take effect.
 pub struct Intake {
@@ -132,6 +133,7 @@ impl Intake {
             return Ok(Taken::Before);
         }
         let parameters = self.checked(event).await?;
+        DriftInterval::read(&event.metadata).map_err(IntakeError::Poison)?;
         let plugin = event.action_plugin.clone();
         match found {
             None => {

@@ -46,7 +46,6 @@ impl Resources {
         let (plugin, mut task, plans) = match self.prepare(plugin, task).await {
             Ok(prepared) => prepared,
             Err(ActionError::Transient { message, retry_after }) => {
-                // The plugin itself cannot be asked: nothing is known about the resource.
                 let delay = retry_after.unwrap_or(UNKNOWN);
                 // The next check finds what this one found.
                 if trigger == Trigger::Drift {
@@ -103,6 +102,7 @@ impl Resources {
             false => self.act(resource, &plugin, &task, Plan::default(), cx).await,
         }
     }
+
     /// Says that the plugin cannot be asked. Nothing is attempted and nothing counts as a failure:
     /// what is to be done stays to be done.
     async fn wait_for_plugin(
@@ -135,7 +135,6 @@ impl Resources {
         }
         Ok(Outcome::RequeueAfter(delay, "the plugin cannot be asked"))
     }
-
 
     /// Gets the plugin ready and lets it look at the task.
     async fn prepare(
@@ -242,6 +241,7 @@ impl Resources {
             }
             Err(ActionError::Transient { message, retry_after }) => {
                 let delay = retry_after.unwrap_or_else(|| poll_delay(attempt.poll_failures));
+                let delay = delay.min(self.settings.back_off_longest);
                 self.ask_later(resource, &message, delay, cx).await
             }
             Err(ActionError::Unknown(message)) => {
@@ -280,7 +280,6 @@ impl Resources {
     }
 
     async fn progress(
-                let delay = delay.min(self.settings.back_off_longest);
         &self,
         resource: &Resource,
         task: &Task,
@@ -402,7 +401,7 @@ impl Resources {
             return Ok(outcome);
         }
         // What changed meanwhile, and the next drift check, are for the next decision.
-        Ok(match super::decide(&written, cx.now(), self.drift_due(&written, cx.key())) {
+        Ok(match super::decide(&written, cx.now(), self.drift_due(&written, cx)) {
             super::Step::Wait(delay, why) => Outcome::RequeueAfter(delay, why),
             super::Step::Rest => Outcome::Done,
             _ => Outcome::Requeue("there is more to do"),

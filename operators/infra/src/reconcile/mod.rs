@@ -34,7 +34,9 @@ use crate::metrics::{Metrics, Plugin};
 use crate::redact::redact;
 use crate::schema::Schemas;
 use crate::settings::OperatorController;
-use crate::types::{ID, ON_DELETE, Operation, Resource, ResourceType, State, Trigger, type_object_name};
+use crate::types::{
+    DriftInterval, ID, ON_DELETE, Operation, Resource, ResourceType, State, Trigger, type_object_name,
+};
 use crate::{FINALIZER, OPERATOR};
 
 /// How long a drift check lets retries go first before it looks again.
@@ -119,7 +121,7 @@ struct Resources {
     metrics: Metrics,
     ids: Arc<Ids>,
     schemas: Schemas,
-    /// When each ready resource is next checked for drift. Not in the status: a check that finds
+    /// When each ready resource was last checked for drift. Not in the status: a check that finds
     /// nothing writes nothing.
     checks: Mutex<HashMap<Key, Timestamp>>,
     /// Those that failed go before drift checks.
@@ -142,7 +144,7 @@ impl Reconciler for Resources {
             }
         });
         self.expect_retry(&resource, cx.key());
-        match decide(&resource, cx.now(), self.drift_due(&resource, cx.key())) {
+        match decide(&resource, cx.now(), self.drift_due(&resource, cx)) {
             Step::Start(operation, trigger) => self.start(&resource, operation, trigger, cx).await,
             Step::Resume => self.resume(&resource, cx).await,
             Step::CheckDrift => self.check_drift(&resource, cx).await,
@@ -190,6 +192,11 @@ enum Check {
     Trust,
 }
 
+/// The key of a resource's type.
+fn type_key(resource: &Resource) -> Key {
+    Key::cluster(&type_object_name(&resource.spec.type_name, &resource.spec.type_version))
+}
+
 fn is_applying(resource: &Resource) -> bool {
     let attempt = resource.status.as_ref().and_then(|status| status.attempt.as_ref());
     attempt.is_some_and(|attempt| attempt.operation == Operation::Apply)
@@ -221,16 +228,22 @@ impl Resources {
     }
 
     /// When the next drift check is due; never for a plugin that cannot tell drift.
-    fn drift_due(&self, resource: &Resource, key: &Key) -> Option<Timestamp> {
+    fn drift_due(&self, resource: &Resource, cx: &Context) -> Option<Timestamp> {
         let plugin = self.plugins.get(&resource.spec.action_plugin)?;
         if !plugin.describe().can(Capability::DetectDrift) {
             return None;
         }
-        if let Some(at) = lock(&self.checks).get(key) {
-            return Some(*at);
-        }
-        let last = resource.status.as_ref()?.last_reconcile_time?;
-        last.checked_add(self.settings.drift_interval).ok()
+        let DriftInterval::Every(interval) = self.drift_interval(resource, cx) else {
+            return None;
+        };
+        let checked = lock(&self.checks).get(cx.key()).copied();
+        let last = checked.or(resource.status.as_ref()?.last_reconcile_time)?;
+        last.checked_add(interval).ok()
+    }
+
+    fn drift_interval(&self, resource: &Resource, cx: &Context) -> DriftInterval {
+        let known = cx.cache::<ResourceType>().get(&type_key(resource));
+        DriftInterval::of(resource, known.as_deref(), self.settings.drift_interval)
     }
 
     async fn check_drift(&self, resource: &Resource, cx: &Context) -> Result<Outcome, Error> {
@@ -240,17 +253,17 @@ impl Resources {
         else {
             return Ok(Outcome::Done);
         };
-        let interval = self.settings.drift_interval;
+        let DriftInterval::Every(interval) = self.drift_interval(resource, cx) else {
+            return Ok(Outcome::Done);
+        };
         // What failed goes first, though nothing waits for ever.
-        let due = self.drift_due(resource, cx.key());
+        let due = self.drift_due(resource, cx);
         let patient = due.and_then(|due| due.checked_add(interval).ok()).is_some_and(|last| cx.now() < last);
         if patient && lock(&self.retries).overdue(cx.now()) {
             return Ok(Outcome::RequeueAfter(YIELD, "drift check, after what failed"));
         }
         self.metrics.drift_checks.get_or_create(&Plugin::new(name)).inc();
-        if let Ok(next) = cx.now().checked_add(interval) {
-            lock(&self.checks).insert(cx.key().clone(), next);
-        }
+        lock(&self.checks).insert(cx.key().clone(), cx.now());
         match plugin.detect_drift(&task).await {
             Ok(Drift::None) => Ok(Outcome::RequeueAfter(interval, "drift check")),
             Ok(Drift::Found(what)) => {
@@ -277,8 +290,7 @@ impl Resources {
         cx: &Context,
     ) -> Result<Task, ActionError> {
         let spec = &resource.spec;
-        let key = Key::cluster(&type_object_name(&spec.type_name, &spec.type_version));
-        let known = cx.cache::<ResourceType>().get(&key);
+        let known = cx.cache::<ResourceType>().get(&type_key(resource));
         let mut parameters = spec.parameters.clone();
         let check = if operation == Operation::Destroy { Check::Trust } else { check };
         match (&known, check) {

@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::answer::{Problem, Refusal};
 use crate::percent::decode;
+use crate::types::DriftInterval;
 
 /// The largest free-form field.
 const LARGEST: usize = 1 << 20;
@@ -123,6 +124,15 @@ impl Fields {
                 None
             }
         }
+    }
+
+    /// The metadata of a type or resource, of which the operator reads some itself.
+    pub(super) fn metadata(&mut self) -> Option<Map<String, Value>> {
+        let metadata = self.object("metadata")?;
+        if let Err(wrong) = DriftInterval::read(&metadata) {
+            self.wrong("value_error", "metadata", format!("Value error, {wrong}"));
+        }
+        Some(metadata)
     }
 
     /// An object that must be there.

@@ -87,7 +87,7 @@ pub(super) async fn create(face: &Face, body: &[u8]) -> Result<Answer, Refusal> 
     let name = fields.text("name", 255);
     let version = fields.text("version", 50);
     let description = fields.optional_text("description", 4096);
-    let metadata = fields.object("metadata").unwrap_or_default();
+    let metadata = fields.metadata().unwrap_or_default();
     let schema = Value::Object(fields.required_object("schema"));
     fields.finish()?;
     check(&schema)?;
@@ -130,7 +130,7 @@ pub(super) async fn update(face: &Face, id: i64, body: &[u8]) -> Result<Answer, 
     let mut fields = Fields::parse(body)?;
     let schema = fields.object("schema").map(Value::Object);
     let description = fields.optional_text("description", 4096);
-    let metadata = fields.object("metadata");
+    let metadata = fields.metadata();
     let status = fields.optional_text("status", 64);
     if status.as_deref().is_some_and(|status| !matches!(status, "active" | "deprecated")) {
         fields.wrong("literal_error", "status", "Input should be 'active' or 'deprecated'");

@@ -14,13 +14,12 @@ use super::store::{ATTEMPTS, updated_at, written};
 use crate::history::Record;
 use crate::ids::Numbered;
 use crate::types::{
-    ID, ON_DELETE, Resource, ResourceSpec, ResourceType, State, TRIGGER, object_name, type_object_name,
+    ID, ON_DELETE, Resource, ResourceSpec, ResourceStatus, ResourceType, State, TRIGGER, USUAL_PLUGIN,
+    is_label, object_name, type_object_name,
 };
 
 /// What names must look like.
 const NAME: &str = "^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$";
-/// The plugin of resources that name none.
-const USUAL_PLUGIN: &str = "terraform";
 
 /// A resource as clients see it. Twelve fields; more on request with `?fields=all`.
 #[derive(Debug, Serialize)]
@@ -171,7 +170,7 @@ pub(super) async fn named(
 ) -> Result<Answer, Refusal> {
     let missing = || Refusal::missing("Resource not found");
     // Names that no object can have are not asked for.
-    if !is_name(name) {
+    if !is_label(name) {
         return Err(missing());
     }
     let resource = face.resources().get_opt(&object_name(kind, name)).await?;
@@ -194,7 +193,7 @@ pub(super) async fn named(
 pub(super) async fn create(face: &Face, query: &Query, body: &[u8]) -> Result<Answer, Refusal> {
     let mut fields = Fields::parse(body)?;
     let name = fields.text("name", 255);
-    if !name.is_empty() && !is_name(&name) {
+    if !name.is_empty() && !is_label(&name) {
         fields.wrong("string_pattern_mismatch", "name", format!("String should match pattern '{NAME}'"));
     }
     let type_name = fields.text("resource_type_name", 255);
@@ -202,7 +201,7 @@ pub(super) async fn create(face: &Face, query: &Query, body: &[u8]) -> Result<An
     let action_plugin = fields.optional_text("action_plugin", 63).unwrap_or_else(|| USUAL_PLUGIN.to_owned());
     let parameters = fields.object("spec");
     let plugin_config = fields.object("plugin_config").unwrap_or_default();
-    let metadata = fields.object("metadata").unwrap_or_default();
+    let metadata = fields.metadata().unwrap_or_default();
     fields.finish()?;
     let parameters = parameters.ok_or_else(|| Refusal::bad("spec is required"))?;
     let Some(known) = known_type(face, &type_name, &type_version).await? else {
@@ -350,11 +349,4 @@ fn checked(
         Ok(()) => Ok(parameters),
         Err(complaints) => Err(Refusal::bad(format!("Spec validation failed: {}", complaints.join("; ")))),
     }
-}
-
-fn is_name(name: &str) -> bool {
-    (1..=63).contains(&name.len())
-        && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
-        && !name.starts_with('-')
-        && !name.ends_with('-')
 }

@@ -1,5 +1,6 @@
 //! The two kinds of the group `infra.steersman.io/v1`.
 
+mod drift_interval;
 mod name;
 mod resource;
 mod resource_type;
@@ -9,13 +10,15 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::CustomResourceExt;
 use schemars::{Schema, SchemaGenerator, json_schema};
 
+pub use drift_interval::DriftInterval;
+pub(crate) use name::is_label;
 pub use name::{object_name, short_name, slug, type_object_name};
 pub use resource::{Resource, ResourceSpec};
 pub use resource_type::{ResourceType, ResourceTypeSpec, ResourceTypeStatus};
+pub(crate) use status::PLUGIN_UNAVAILABLE;
 pub use status::{Attempt, AttemptPhase, Operation, ResourceStatus, State, Trigger};
 
 /// The label that carries the number by which the REST face knows an object.
-pub(crate) use status::PLUGIN_UNAVAILABLE;
 pub const ID: &str = "infra.steersman.io/id";
 
 /// The annotation whose change asks for a reconcile now.
@@ -24,6 +27,9 @@ pub const TRIGGER: &str = "infra.steersman.io/reconcile";
 /// The annotation that says what becomes of the infrastructure when a Resource is deleted:
 /// `destroy` (the default) or `orphan`.
 pub const ON_DELETE: &str = "infra.steersman.io/on-delete";
+
+/// The plugin of resources that name none.
+pub(crate) const USUAL_PLUGIN: &str = "terraform";
 
 /// The definitions that a cluster must know, as `kubectl apply` takes them.
 pub fn crds() -> Vec<CustomResourceDefinition> {

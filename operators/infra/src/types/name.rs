@@ -22,7 +22,8 @@ pub fn slug(name: &str) -> String {
     }
 }
 
-fn is_label(name: &str) -> bool {
+/// Whether a name can stand in an object's name as it is; those that people give to resources must.
+pub(crate) fn is_label(name: &str) -> bool {
     !name.is_empty()
         && name.len() <= LONGEST
         && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')

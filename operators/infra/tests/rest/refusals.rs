@@ -170,6 +170,12 @@ async fn what_cannot_be_read_is_complained_about_field_by_field() {
             r#"{"name": "Not A Name", "resource_type_name": "D", "resource_type_version": "v1", "spec": {}}"#,
             vec![problem("string_pattern_mismatch", json!(["body", "name"]))],
         ),
+        (
+            "POST",
+            "/api/v1/resource-types",
+            r#"{"name": "X", "version": "v1", "schema": {}, "metadata": {"drift_interval_seconds": "often"}}"#,
+            vec![problem("value_error", json!(["body", "metadata"]))],
+        ),
         ("GET", "/api/v1/resources/abc", "", vec![problem("int_parsing", json!(["path", "resource_id"]))]),
         (
             "GET",
