@@ -20,6 +20,7 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use serde_json::{Map, Value, json};
+use sha2::{Digest, Sha256};
 use tokio::process::Command;
 use tokio_util::task::TaskTracker;
 
@@ -36,6 +37,8 @@ const MOMENT: Duration = Duration::from_secs(2);
 const KEPT: usize = 16 << 10;
 /// The settings of the backend, in a resource's folder.
 const BACKEND: &str = ".backend.tfbackend";
+/// What the folder was last initialised for; gone after a command that failed.
+const INITIALISED: &str = ".initialised";
 /// How deep modules may nest folders.
 const DEPTH: usize = 8;
 
@@ -203,14 +206,27 @@ impl Inner {
             Err(error) => return Err(ActionError::transient(error.to_string())),
         }
         let mut arguments = vec!["init".to_owned(), "-input=false".into(), "-no-color".into()];
+        let mut settings = String::new();
         if let Some(backend) = task.config.get("backend").and_then(Value::as_object) {
             // A file, not arguments: those are for everybody to see.
             let text = backend_file(task, backend)?;
-            let written = tokio::fs::write(workspace.join(BACKEND), text).await;
+            let written = tokio::fs::write(workspace.join(BACKEND), &text).await;
             written.map_err(|error| ActionError::transient(format!("{BACKEND}: {error}")))?;
             arguments.extend([format!("-backend-config={BACKEND}"), "-reconfigure".into()]);
+            settings = text;
         }
-        self.succeed(task, &workspace, &arguments).await?;
+        // What was initialised for the same configuration needs not be again: every drift check
+        // would do it.
+        let stamp = workspace.join(INITIALISED);
+        let known = tokio::fs::read_to_string(&stamp).await.ok();
+        if known.is_none() || known != configuration(&workspace, &settings).await {
+            self.succeed(task, &workspace, &arguments).await?;
+            // Only now are the versions of the providers there.
+            if let Some(digest) = configuration(&workspace, &settings).await {
+                // Without it the next command initialises once more.
+                let _ = tokio::fs::write(&stamp, digest).await;
+            }
+        }
         Ok(workspace)
     }
 
@@ -314,6 +330,10 @@ impl Inner {
             }
         };
         let code = ended.map_err(what)?.code();
+        if !matches!(code, Some(0 | 2)) {
+            // Perhaps because a provider is not there any more: the next command gets it again.
+            let _ = tokio::fs::remove_file(workspace.join(INITIALISED)).await;
+        }
         let text = tokio::fs::read(&log).await.map_err(what)?;
         Ok(Said { code, text: String::from_utf8_lossy(&text).into_owned() })
     }
@@ -431,6 +451,39 @@ fn backend_file(task: &Task, backend: &Map<String, Value>) -> Result<String, Act
         text.push_str(&format!("{name} = {value}\n"));
     }
     Ok(text)
+}
+
+/// What tells configurations of a folder apart, if its files can be read.
+async fn configuration(folder: &Path, settings: &str) -> Option<String> {
+    let (folder, settings) = (folder.to_owned(), settings.to_owned());
+    tokio::task::spawn_blocking(move || digest(&folder, &settings)).await.ok()?.ok()
+}
+
+/// Tells configurations of a folder apart: its own files, those of modules in it, the versions of
+/// its providers, and the settings of its backend.
+fn digest(folder: &Path, settings: &str) -> io::Result<String> {
+    fn add(folder: &Path, depth: usize, sum: &mut Sha256) -> io::Result<()> {
+        let mut entries: Vec<_> = std::fs::read_dir(folder)?.collect::<Result<_, _>>()?;
+        entries.sort_by_key(std::fs::DirEntry::file_name);
+        for entry in entries {
+            let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
+            let kind = entry.file_type()?;
+            let counts = name.ends_with(".tf") || name.ends_with(".tf.json") || name == ".terraform.lock.hcl";
+            if kind.is_dir() && name != ".terraform" && depth < DEPTH {
+                sum.update(format!("folder {name}\n"));
+                add(&path, depth + 1, sum)?;
+            } else if kind.is_file() && counts {
+                let content = std::fs::read(&path)?;
+                sum.update(format!("file {name} {}\n", content.len()));
+                sum.update(&content);
+            }
+        }
+        Ok(())
+    }
+    let mut sum = Sha256::new();
+    sum.update(settings);
+    add(folder, 0, &mut sum)?;
+    Ok(sum.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 fn signal(group: Option<i32>, signal: Signal) {
