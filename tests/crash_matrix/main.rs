@@ -1,4 +1,5 @@
-//! kill -9 at every request of every action plugin: nothing is lost, nothing is done twice.
+//! kill -9 at every request of every action plugin, and at every write to the API server ([`written`]):
+//! nothing is lost, nothing is done twice.
 //!
 //! A life of a resource is: created, changed, deleted. A stand-in for the outside world counts
 //! what really happened and, at the request that the run is about, kills the operator: before the
@@ -11,10 +12,12 @@
 
 #[path = "../../operators/infra/tests/support/answering.rs"]
 mod answering;
+mod api_server;
 mod operator;
 #[path = "../support/mod.rs"]
 mod support;
 mod world;
+mod written;
 
 use std::path::Path;
 use std::time::Duration;
@@ -63,13 +66,16 @@ fn subjects(url: &str) -> Vec<Subject> {
     ]
 }
 
-/// Which of the runs are done here.
-fn chosen(number: usize) -> bool {
-    match std::env::var("STEER_CRASH_MATRIX").as_deref() {
-        Ok("all") => true,
-        // The first request matters most; of the others every eleventh.
-        _ => number.is_multiple_of(11),
-    }
+/// Whether all of the runs are done here, or some.
+fn is_whole() -> bool {
+    std::env::var("STEER_CRASH_MATRIX").is_ok_and(|asked| asked == "all")
+}
+
+/// The end of a log.
+fn last_lines(log: &Path) -> String {
+    let log = std::fs::read_to_string(log).unwrap_or_default();
+    let lines: Vec<&str> = log.lines().collect();
+    lines[lines.len().saturating_sub(40)..].join("\n")
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -100,7 +106,8 @@ fn lives(dir: &Path, environment: &[(String, String)], world: &World, subject: &
     loop {
         let kill = Kill { request: number / 3, when: When::ALL[number % 3] };
         number += 1;
-        if !chosen(number - 1) {
+        // The first request matters most; of the others every eleventh.
+        if !is_whole() && !(number - 1).is_multiple_of(11) {
             continue;
         }
         let name = format!("{}-{number}", subject.plugin.replace('_', "-"));

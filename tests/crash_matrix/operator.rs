@@ -9,9 +9,9 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde_json::{Value, json};
 
-use crate::PATIENCE;
 use crate::support::{eventually, steer};
 use crate::world::World;
+use crate::{PATIENCE, last_lines};
 
 /// The process with the operator in it.
 pub(crate) struct Operator {
@@ -58,9 +58,7 @@ impl Operator {
     }
 
     pub(crate) fn log(&self) -> String {
-        let log = std::fs::read_to_string(self.dir.with_extension("log")).unwrap_or_default();
-        let lines: Vec<&str> = log.lines().collect();
-        lines[lines.len().saturating_sub(40)..].join("\n")
+        last_lines(&self.dir.with_extension("log"))
     }
 
     /// A resource type for all plugins.

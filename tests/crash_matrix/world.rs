@@ -34,7 +34,7 @@ impl When {
 }
 
 /// How long the operator lives after an answer.
-const MOMENT: Duration = Duration::from_millis(3);
+pub(crate) const MOMENT: Duration = Duration::from_millis(3);
 
 #[derive(Clone, Default)]
 pub(crate) struct World(Arc<Mutex<State>>);
@@ -87,6 +87,11 @@ impl World {
     /// Forgets everything, and kills this process once.
     pub(crate) fn reset(&self, kill: Kill, pid: Pid) {
         *self.lock() = State { trap: Some((kill, pid)), ..State::default() };
+    }
+
+    /// Forgets everything, and kills nobody.
+    pub(crate) fn clear(&self) {
+        *self.lock() = State::default();
     }
 
     pub(crate) fn has_killed(&self) -> bool {
