@@ -1,6 +1,7 @@
 //! How long infrastructure takes from a request to its action, and how much of it one machine bears.
 //!
-//! `cargo bench --package steersman-steer --bench infra`. Figures go into `bench/README.md`.
+//! `cargo bench --package steersman-steer --bench infra`, with `-- short` for a tenth of it, and
+//! `-- latency`, `-- retries` or `-- types` for a part. Prints the rows of a table in `bench/README.md`.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints")]
 
@@ -29,83 +30,124 @@ use hyper_util::{
 use serde_json::{Value, json};
 use support::Up;
 
-const IDLE: usize = 10_000;
-const RETRIES: usize = 5_000;
-const TYPES: usize = 5_000;
-const SAMPLES: usize = 200;
+/// How much of everything there is.
+struct Sizes {
+    idle: usize,
+    retries: usize,
+    types: usize,
+    samples: usize,
+}
+
+const WHOLE: Sizes = Sizes { idle: 10_000, retries: 5_000, types: 5_000, samples: 500 };
+const SHORT: Sizes = Sizes { idle: 1_000, retries: 500, types: 500, samples: 100 };
+
+/// How long anything may take before the benchmark gives up.
+const PATIENCE: Duration = Duration::from_secs(180);
 
 #[tokio::main]
 async fn main() {
+    let asked = |what: &str| std::env::args().any(|argument| argument == what);
     // `cargo test --benches` runs every target once; a benchmark has nothing to show there.
-    if !std::env::args().any(|argument| argument == "--bench") {
+    if !asked("--bench") {
         return;
     }
+    let sizes = if asked("short") { SHORT } else { WHOLE };
     let folder = tempfile::tempdir().unwrap();
-    latency_and_drift(folder.path()).await;
-    user_behind_retries(folder.path()).await;
-    many_types(folder.path()).await;
+    println!("| | | aim |\n|---|---|---|");
+    let whole = !["latency", "retries", "types"].into_iter().any(asked);
+    if whole || asked("latency") {
+        latency_and_drift(folder.path(), &sizes).await;
+    }
+    if whole || asked("retries") {
+        user_behind_retries(folder.path(), &sizes).await;
+    }
+    if whole || asked("types") {
+        many_types(folder.path(), &sizes).await;
+    }
 }
 
-/// From POST to the first request that changes something, alone and beside 10,000 others; then how
+/// A row of the table in `bench/README.md`.
+fn row(what: &str, figure: &str, aim: &str) {
+    println!("| {what} | {figure} | {aim} |");
+}
+
+/// From POST to the first request that changes something, alone and beside idle resources; then how
 /// many of those can be held against the world per second.
-async fn latency_and_drift(folder: &Path) {
+async fn latency_and_drift(folder: &Path, sizes: &Sizes) {
+    let idle = sizes.idle;
     let bench = Bench::start(folder, "latency", &[("DRIFT_INTERVAL", "3600")]).await;
     bench.kind("Disk").await;
-    bench.print_latency("POST to action, nothing else there").await;
+    bench.print_latency("POST to action, nothing else there", AIM, sizes.samples).await;
     let begin = Instant::now();
-    bench.create("idle", IDLE).await;
-    bench.world.wait(IDLE).await;
-    let rate = IDLE as f64 / begin.elapsed().as_secs_f64();
-    println!("{:<48} {rate:>10.0} /s", "resources created and applied, 32 clients");
+    bench.create("idle", idle).await;
+    bench.world.wait(idle + sizes.samples).await;
+    let rate = idle as f64 / begin.elapsed().as_secs_f64();
     bench.settle().await;
-    bench.print_latency(&format!("POST to action, {IDLE} idle resources")).await;
-    println!("{:<48} {:>10.1} MiB", format!("memory of `steer up` with {IDLE} resources"), bench.memory());
-    let dir = bench.up.dir.clone();
-    let seen = Arc::clone(&bench.world.reads);
+    bench.print_latency(&format!("POST to action, {idle} idle resources"), AIM, sizes.samples).await;
+    row("resources created and applied, 32 clients", &format!("{rate:.0} /s"), "");
+    row(&format!("memory of `steer up` with {idle} resources"), &format!("{:.1} MiB", bench.memory()), "");
+    let (dir, seen) = (bench.up.dir.clone(), Arc::clone(&bench.world.reads));
     bench.up.stop();
     // The same resources, all of them due for a drift check all the time.
-    let variables = variables(&[("DRIFT_INTERVAL", "1")]);
-    let up = Up::start_env(&dir, &["--runtime", "fake"], &variables);
-    while seen.load(Ordering::Relaxed) < IDLE as u64 {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    let up = Up::start_env(&dir, &["--runtime", "fake"], &variables(&[("DRIFT_INTERVAL", "1")]));
+    let start = seen.load(Ordering::Relaxed);
+    reach("a drift check of each", &seen, start + idle as u64).await;
     let (before, begin) = (seen.load(Ordering::Relaxed), Instant::now());
     tokio::time::sleep(Duration::from_secs(10)).await;
     let rate = (seen.load(Ordering::Relaxed) - before) as f64 / begin.elapsed().as_secs_f64();
-    println!("{:<48} {rate:>10.0} /s", "reconciles that find nothing to do (http action)");
+    row("reconciles that find nothing to do, action `http`", &format!("{rate:.0} /s"), "above 1,000 /s");
     drop(up);
 }
 
-/// From POST to action while 5,000 resources fail and are repeated without a pause.
-async fn user_behind_retries(folder: &Path) {
+/// From POST to action while many resources fail and are repeated without a pause.
+async fn user_behind_retries(folder: &Path, sizes: &Sizes) {
     let variables = [("BACKOFF_BASE_DELAY", "1"), ("BACKOFF_MAX_DELAY", "1")];
     let bench = Bench::start(folder, "retries", &variables).await;
     bench.kind("Disk").await;
-    bench.create("fails", RETRIES).await;
+    bench.create("fails", sizes.retries).await;
     let failed = Arc::clone(&bench.world.failed);
-    while failed.load(Ordering::Relaxed) < RETRIES as u64 {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    reach("a failure of each", &failed, sizes.retries as u64).await;
     let (before, begin) = (failed.load(Ordering::Relaxed), Instant::now());
-    bench.print_latency(&format!("POST to action behind {RETRIES} retries")).await;
+    let what = format!("POST to action behind {} retries", sizes.retries);
+    bench.print_latency(&what, "p99 under 100 ms", sizes.samples).await;
     let rate = (failed.load(Ordering::Relaxed) - before) as f64 / begin.elapsed().as_secs_f64();
-    println!("{:<48} {rate:>10.0} /s", "retries meanwhile");
+    row("retries meanwhile", &format!("{rate:.0} /s"), "");
 }
 
-/// What 5,000 types cost.
-async fn many_types(folder: &Path) {
+/// What many types cost.
+async fn many_types(folder: &Path, sizes: &Sizes) {
+    let types = sizes.types;
     let bench = Bench::start(folder, "types", &[]).await;
+    bench.settle().await;
     let before = bench.memory();
     let begin = Instant::now();
-    let all = stream::iter(0..TYPES).map(|index| bench.kind_of(format!("Kind{index}")));
+    let all = stream::iter(0..types).map(|index| bench.kind_of(format!("Kind{index}")));
     all.buffer_unordered(32).collect::<Vec<()>>().await;
-    let rate = TYPES as f64 / begin.elapsed().as_secs_f64();
-    println!("{:<48} {rate:>10.0} /s", "types created, 32 clients");
+    let rate = types as f64 / begin.elapsed().as_secs_f64();
     bench.kind("Disk").await;
     bench.settle().await;
-    let each = (bench.memory() - before) * 1024.0 / TYPES as f64;
-    println!("{:<48} {each:>10.1} KiB", format!("memory per type, with {TYPES} of them"));
-    bench.print_latency(&format!("POST to action, {TYPES} types")).await;
+    let memory = bench.memory();
+    row("types created, 32 clients", &format!("{rate:.0} /s"), "");
+    let each = (memory - before) * 1024.0 / types as f64;
+    row(
+        &format!("memory of `steer up` with {types} types"),
+        &format!("{memory:.1} MiB, {each:.1} KiB a type"),
+        "",
+    );
+    bench.print_latency(&format!("POST to action, {types} types"), AIM, sizes.samples).await;
+}
+
+/// What `POST` to action should take.
+const AIM: &str = "p50 under 5 ms, p99 under 50 ms";
+
+/// Waits until a count is reached.
+async fn reach(what: &str, count: &AtomicU64, goal: u64) {
+    let begin = Instant::now();
+    while count.load(Ordering::Relaxed) < goal {
+        let now = count.load(Ordering::Relaxed);
+        assert!(begin.elapsed() < PATIENCE, "gave up waiting for {what}: {now} of {goal}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
 }
 
 /// A `steer up` and the world that its resources are about.
@@ -125,7 +167,10 @@ impl Bench {
     async fn start(folder: &Path, name: &str, more: &[(&'static str, &str)]) -> Self {
         let world = World::start().await;
         let up = Up::start_env(&folder.join(name), &["--runtime", "fake"], &variables(more));
-        let address = fs::read_to_string(up.dir.join("rest")).unwrap().trim().to_owned();
+        let address = support::eventually("the address of the REST API", || {
+            let written = fs::read_to_string(up.dir.join("rest")).ok()?;
+            (!written.trim().is_empty()).then(|| written.trim().to_owned())
+        });
         let client = Client::builder(TokioExecutor::new()).build_http();
         Self { up, address, client, world, counter: AtomicU64::new(0) }
     }
@@ -171,14 +216,9 @@ impl Bench {
         let pid = self.up.pid();
         let ticks = || {
             let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
-            let fields: Vec<u64> = stat
-                .rsplit(')')
-                .next()
-                .unwrap()
-                .split_whitespace()
-                .filter_map(|it| it.parse().ok())
-                .collect();
-            fields[9] + fields[10]
+            let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+            // The time in user space and in the kernel, counted from the state behind the name.
+            fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap()
         };
         for _ in 0..120 {
             let before = ticks();
@@ -196,21 +236,31 @@ impl Bench {
         line.split_whitespace().nth(1).unwrap().parse::<f64>().unwrap() / 1024.0
     }
 
-    async fn print_latency(&self, what: &str) {
-        let mut all = Vec::new();
-        for _ in 0..SAMPLES {
+    /// The times from `POST` to its answer and to the action, one resource after the other.
+    async fn print_latency(&self, what: &str, aim: &str, samples: usize) {
+        let (mut answered, mut acted) = (Vec::new(), Vec::new());
+        for _ in 0..samples {
             let number = self.counter.fetch_add(1, Ordering::Relaxed);
             let name = format!("sample-{number}");
             let begin = Instant::now();
             self.post("/api/v1/resources", &Self::disk(&name)).await;
-            let acted = self.world.acted(&name).await;
-            all.push(acted.duration_since(begin));
-            // One after the other, so that each finds an idle operator.
+            answered.push(begin.elapsed());
+            acted.push(self.world.acted(&name).await.duration_since(begin));
+            // Each finds an idle operator.
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
-        all.sort();
-        let at = |share: f64| all[((all.len() - 1) as f64 * share) as usize].as_secs_f64() * 1000.0;
-        println!("{what:<48} {:>7.2} ms p50 {:>7.2} ms p99", at(0.5), at(0.99));
+        let at = |all: &mut Vec<Duration>, share: f64| {
+            all.sort();
+            all[((all.len() - 1) as f64 * share).round() as usize].as_secs_f64() * 1000.0
+        };
+        let figure = format!(
+            "p50 {:.1} ms, p99 {:.1} ms (answer: {:.1}, {:.1})",
+            at(&mut acted, 0.5),
+            at(&mut acted, 0.99),
+            at(&mut answered, 0.5),
+            at(&mut answered, 0.99)
+        );
+        row(what, &figure, aim);
     }
 }
 
@@ -266,16 +316,21 @@ impl World {
 
     /// When the first change of a disk came in.
     async fn acted(&self, name: &str) -> Instant {
+        let begin = Instant::now();
         loop {
             if let Some((_, at)) = self.disks.lock().unwrap().get(name) {
                 return *at;
             }
+            assert!(begin.elapsed() < PATIENCE, "gave up waiting for {name}");
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
 
     async fn wait(&self, count: usize) {
+        let begin = Instant::now();
         while self.disks.lock().unwrap().len() < count {
+            let now = self.disks.lock().unwrap().len();
+            assert!(begin.elapsed() < PATIENCE, "gave up waiting for actions: {now} of {count}");
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
