@@ -227,6 +227,16 @@ async fn commands_stop_retry_and_explain() {
             found.status.as_ref().is_some_and(|status| status.phase() == Phase::Succeeded)
         })
         .await;
+    // What is to run again has not ended, even where nothing of it has begun yet.
+    let all = steersman_observatory::types::RerunMode::All;
+    cli::retry(&client, "default", "diamond", all, &[]).await.expect("it is begun once more");
+    let twice = cli::retry(&client, "default", "diamond", all, &[]).await;
+    assert!(twice.expect_err("it runs").to_string().contains("has not ended"));
+    cli::stop(&client, "default", "diamond", steersman_observatory::types::Shutdown::Terminate)
+        .await
+        .expect("it is stopped at once");
+    let stopped = cli::wait(&client, "default", "diamond").await.expect("it ends");
+    assert_eq!(stopped.status.unwrap_or_default().reason.as_deref(), Some("Terminated"));
     let unknown =
         cli::logs(&client, "default", "diamond", Some("x"), &Default::default(), |_, _, _| {}).await;
     assert!(unknown.expect_err("no such task").to_string().contains("has no task \"x\""));

@@ -194,12 +194,9 @@ pub async fn stop(
     how: Shutdown,
 ) -> Result<Observatory, ClientError> {
     let workflow = get(client, namespace, name).await?;
-    let status = workflow.status.unwrap_or_default();
-    if status.phase().is_over() && !workflow.spec.is_scheduled() {
-        return Err(ClientError::Refused(format!(
-            "workflow {namespace}/{name} has already ended: {}",
-            status.phase()
-        )));
+    if is_over(&workflow) && !workflow.spec.is_scheduled() {
+        let phase = workflow.status.unwrap_or_default().phase();
+        return Err(ClientError::Refused(format!("workflow {namespace}/{name} has already ended: {phase}")));
     }
     patch(client, namespace, name, &json!({"spec": {"shutdown": how}})).await
 }
@@ -224,7 +221,7 @@ pub async fn retry(
     if workflow.spec.is_scheduled() {
         return refused("is a schedule; name one of its runs");
     }
-    if !status.phase().is_over() {
+    if !is_over(&workflow) {
         return refused("has not ended; stop it first, or wait");
     }
     if status.phase() == Phase::Succeeded && mode == RerunMode::FromFailed {

@@ -32,7 +32,8 @@ pub fn explain(workflow: &Observatory, task: &str) -> Result<String, ExplainErro
     let status = workflow.status.as_ref().unwrap_or(&nothing);
     let of = |name: &str| status.tasks.iter().find(|task| task.name == name);
     let own = of(task).cloned().unwrap_or_default();
-    let mut out = format!("Task {task} is {}.\n", describe(&own));
+    let verb = if own.phase.is_over() { "has" } else { "is" };
+    let mut out = format!("Task {task} {verb} {}.\n", describe(&own));
     let problems = check(&workflow.spec);
     if !problems.is_empty() {
         out.push_str("The workflow has problems, so nothing starts:\n");
@@ -207,7 +208,7 @@ mod tests {
         ]});
         assert_eq!(
             explain(&workflow(json!({}), failed), "c").as_deref(),
-            Ok("Task c is failed (UpstreamFailed): task a failed.\nIt began with task a: exit code 3.\n")
+            Ok("Task c has failed (UpstreamFailed): task a failed.\nIt began with task a: exit code 3.\n")
         );
     }
 
