@@ -48,6 +48,8 @@ impl Workflows {
         let cx = cx.fork();
         let mut task = JoinSet::new();
         task.spawn(async move {
+            // A runtime runs what was spawned last first; pods that are to be created must not wait for this.
+            tokio::task::yield_now().await;
             let began = Instant::now();
             let form = write_status(report.into_status(), form, &cx).await?;
             // Decoded here, the object is at hand for the next reconcile.
