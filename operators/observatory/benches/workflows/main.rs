@@ -1,13 +1,15 @@
 //! How fast one task follows another, and how the cost of a workflow grows with its size.
 //!
 //! Everything runs in this process: the API server (in memory), the operator, and pods that end
-//! after a given time, if they are to end at all. The operator has threads of its own; what they use is its CPU,
-//! together with the API server's work for its requests, which are function calls here.
+//! after a given time, if they are to end at all. The operator has threads of its own, and what they use is its
+//! CPU; its requests are worked on by the threads of the server.
 //!
 //! `cargo bench -p steersman-observatory --bench workflows -- [largest number of tasks] [part]`
-//! with `shapes`, `many`, `restart` or `makespan` as the part.
+//! with `shapes`, `many`, `restart` or `makespan` as the part, or one shape alone. What it prints are rows for
+//! `bench/README.md`; all of it takes about five minutes.
 #![allow(clippy::print_stdout, reason = "a benchmark prints")]
 
+mod apart;
 mod pods;
 mod process;
 mod shapes;
@@ -19,15 +21,19 @@ use futures::StreamExt;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::PostParams;
 use serde_json::json;
+use steersman::Manager;
 use steersman_observatory::{Observatory, Phase, controllers, crd};
 use steersman_test::{Cluster, Running};
-use tokio::runtime::Runtime;
+use tokio::runtime::{Handle, Runtime};
 
+use self::apart::apart;
 use self::pods::Pods;
 use self::process::{cpu_of_threads, resident_mib};
-use self::shapes::{SHAPES, critical_path, depth, random, workflow};
+use self::shapes::{SHAPES, Shape, critical_path, depth, random, workflow};
 
-const SIZES: [usize; 5] = [500, 1000, 2000, 5000, 10_000];
+const SIZES: [usize; 3] = [500, 2000, 10_000];
+/// How often a restart is measured.
+const RESTARTS: usize = 5;
 /// Nothing here takes longer.
 const PATIENCE: Duration = Duration::from_secs(900);
 
@@ -37,11 +43,15 @@ fn main() {
     let parts = ["shapes", "many", "restart", "makespan"];
     let chosen: Vec<&str> =
         parts.into_iter().filter(|part| arguments.iter().any(|one| one == part)).collect();
-    let wanted = |part: &str| chosen.is_empty() || chosen.contains(&part);
+    let only = SHAPES.into_iter().find(|(name, _)| arguments.iter().any(|one| one == name));
+    let wanted = |part: &str| (chosen.is_empty() && only.is_none()) || chosen.contains(&part);
     let server = runtime("server");
     server.block_on(async {
+        if let Some(shape) = only {
+            shapes(&[shape], largest).await;
+        }
         if wanted("shapes") {
-            all_shapes(largest).await;
+            shapes(&SHAPES, largest).await;
         }
         if wanted("many") {
             many(2000.min(largest)).await;
@@ -88,8 +98,10 @@ impl World {
     }
 
     fn operator(cluster: &Cluster, threads: &Runtime) -> Running {
+        let server = Handle::current();
         let _here = threads.enter();
-        cluster.run_manager(controllers(cluster.manager(cluster.options("observatory"))))
+        let client = cluster.faults().between(&apart(&cluster.client(), &server));
+        cluster.run_manager(controllers(Manager::new(client, cluster.options("observatory"))))
     }
 
     async fn succeeded(&self, name: &str) {
@@ -138,16 +150,22 @@ impl World {
     }
 }
 
-async fn all_shapes(largest: usize) {
-    println!("shape     tasks   wall s  operator CPU s  ms/task  writes/task  hop p50 ms  p99 ms  MiB more");
-    for (name, shape) in SHAPES {
+async fn shapes(chosen: &[(&str, Shape)], largest: usize) {
+    println!("| shape | tasks | hop p50 | p99 | writes a task | operator CPU a task | memory | wall |");
+    println!("|---|---|---|---|---|---|---|---|");
+    let mut growth = Vec::new();
+    for (name, shape) in chosen {
         let mut points = Vec::new();
         for tasks in SIZES.into_iter().filter(|size| *size <= largest) {
             points.push(measure(name, &shape(tasks)).await);
         }
         if points.len() > 1 {
-            println!("{name:<8} operator CPU grows as n^{:.2}", exponent(&points));
+            growth.push(format!("{name} n^{:.2}", exponent(&points)));
         }
+    }
+    println!();
+    if !growth.is_empty() {
+        println!("| operator CPU grows as | {} |", growth.join(", "));
     }
 }
 
@@ -166,12 +184,12 @@ async fn measure(name: &str, graph: &[Vec<usize>]) -> (f64, f64) {
     let cpu = world.cpu() - before;
     let tasks = graph.len() as f64;
     println!(
-        "{name:<8} {:>6} {wall:>8.1} {cpu:>15.2} {:>8.2} {:>12.2} {:>11.1} {:>7.1} {:>9.0}",
+        "| {name} | {} | {} ms | {} ms | {:.2} | {:.2} ms | {:.0} MiB | {wall:.1} s |",
         graph.len(),
-        cpu * 1000.0 / tasks,
-        world.cluster.faults().writes() as f64 / tasks,
         world.hop(0.5),
         world.hop(0.99),
+        world.cluster.faults().writes() as f64 / tasks,
+        cpu * 1000.0 / tasks,
         resident_mib() - memory,
     );
     world.stop().await;
@@ -215,7 +233,7 @@ async fn many(count: usize) {
     }
     let (wall, cpu) = (began.elapsed().as_secs_f64(), world.cpu() - before);
     println!(
-        "{count} workflows of one task: {wall:.1} s, {:.0} a minute, {:.2} ms of operator CPU and {:.2} writes each",
+        "| {count} workflows of one task at once | {wall:.1} s: {:.0} a minute, {:.2} ms of operator CPU and {:.2} writes each |",
         count as f64 * 60.0 / wall,
         cpu * 1000.0 / count as f64,
         world.cluster.faults().writes() as f64 / count as f64,
@@ -228,30 +246,37 @@ async fn restart(count: usize) {
     let world = World::start().await;
     let _pods = Pods::running(&world.cluster).await;
     let mut graph = vec![Vec::new(); count];
-    graph.push(vec![0]);
-    world.cluster.create_json::<Observatory>(workflow("w", &graph, count + 1)).await;
+    graph.extend((0..RESTARTS).map(|round| vec![round]));
+    world.cluster.create_json::<Observatory>(workflow("w", &graph, count + RESTARTS)).await;
     let running = |pod: &Pod| pod.status.as_ref().is_some_and(|s| s.phase.as_deref() == Some("Running"));
     let deadline = Instant::now() + PATIENCE;
     while world.cluster.list::<Pod>().await.iter().filter(|pod| running(pod)).count() < count {
         assert!(Instant::now() < deadline, "the pods take longer than {PATIENCE:?}");
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    let World { cluster, threads, name, operator } = world;
-    operator.kill().await;
-    let end = json!({"status": {"phase": "Succeeded"}});
-    cluster.patch_status::<Pod>("w-t0", end).await;
-    let began = Instant::now();
-    let operator = World::operator(&cluster, &threads);
-    let next = format!("w-t{count}");
-    while cluster.get::<Pod>(&next).await.is_none() {
-        assert!(began.elapsed() < PATIENCE, "the restart takes longer than {PATIENCE:?}");
-        tokio::time::sleep(Duration::from_millis(1)).await;
+    let mut world = world;
+    let mut times = Vec::new();
+    for round in 0..RESTARTS {
+        let World { cluster, threads, name, operator } = world;
+        operator.kill().await;
+        let end = json!({"status": {"phase": "Succeeded"}});
+        cluster.patch_status::<Pod>(&format!("w-t{round}"), end).await;
+        let began = Instant::now();
+        let operator = World::operator(&cluster, &threads);
+        let next = format!("w-t{}", count + round);
+        while cluster.get::<Pod>(&next).await.is_none() {
+            assert!(began.elapsed() < PATIENCE, "the restart takes longer than {PATIENCE:?}");
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        times.push(began.elapsed().as_secs_f64());
+        world = World { cluster, threads, name, operator };
     }
+    let shown: Vec<String> = times.iter().map(|time| format!("{time:.2}")).collect();
     println!(
-        "restart with {count} tasks that run: the next starts after {:.3} s",
-        began.elapsed().as_secs_f64()
+        "| {RESTARTS} restarts with {count} tasks that run | the next task starts after {} s |",
+        shown.join(", ")
     );
-    World { cluster, threads, name, operator }.stop().await;
+    world.stop().await;
 }
 
 /// How long a workflow takes, beside what no schedule can beat and what a greedy one without delays
@@ -273,7 +298,7 @@ async fn makespan(tasks: usize, at_once: usize, length: Duration) {
     let graham = work / machines + (1.0 - 1.0 / machines) * critical;
     let allowed = graham + depth(&graph) * world.hop(0.99) / 1000.0;
     println!(
-        "{tasks} tasks of about {length:?}, {at_once} at once: {took:.2} s; no schedule beats {:.2} s, Graham's bound is {graham:.2} s, with hops {allowed:.2} s",
+        "| makespan of {tasks} tasks of about {length:?}, {at_once} at once | {took:.2} s; no schedule beats {:.2} s, Graham's bound is {graham:.2} s, with hops {allowed:.2} s |",
         critical.max(work / machines),
     );
     world.stop().await;
