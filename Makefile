@@ -77,7 +77,7 @@ test: ## Run all tests; those skipped for lack of a real part are listed at the 
 e2e: ## Run only the tests of the whole system, with every kubectl found
 	@tests/counting-skips.sh $(CARGO) test --package steersman-steer --test '*'
 
-crash-matrix: ## Kill the operator at every request of every action plugin, and count what happened
+crash-matrix: ## Kill the operator at every request of every action plugin and at every write, and count what happened
 	STEER_CRASH_MATRIX=all $(CARGO) test --package steersman-steer --test crash_matrix -- --nocapture
 
 compat: build ## Run the compatibility suite against `steer up`, where the suite is there
