@@ -6,6 +6,8 @@ KUBECTL  ?= kubectl
 DATA_DIR ?= .steersman
 # The image that `make docker-build` makes and `make deploy` expects.
 IMG      ?= steersman.io/steer:latest
+# What `make deploy` and `make undeploy` are about.
+OPERATORS ?= webapp observatory infra elasti
 # A black-box suite of what Kubernetes' clients rely on; used where it is there.
 COMPAT_SUITE ?= ../shared/compat
 # What the suite is asked for: the areas that are complete.
@@ -47,18 +49,11 @@ uninstall: ## Delete the CRDs, and with them every custom resource
 	  $(MAKE) --no-print-directory build && $(STEER) delete --ignore-not-found -f config/crd/bases; \
 	fi
 
-deploy: ## Install the operators into the cluster of the current kubeconfig
-	@command -v $(KUBECTL) >/dev/null || { \
-	  echo "make deploy needs kubectl, which builds config/default with kustomize; none is in PATH" >&2; exit 1; }
-	$(KUBECTL) apply -k config/default
+deploy: ## Install OPERATORS, run from IMG, into the cluster of the current kubeconfig
+	@config/deploy.sh '$(KUBECTL)' '$(IMG)' $(OPERATORS)
 
-undeploy: ## Delete the operators from the cluster; definitions and custom resources stay
-	@command -v $(KUBECTL) >/dev/null || { \
-	  echo "make undeploy needs kubectl, which builds config/ with kustomize; none is in PATH" >&2; exit 1; }
-	-$(KUBECTL) delete --ignore-not-found validatingwebhookconfiguration,mutatingwebhookconfiguration webapp
-	$(KUBECTL) delete --ignore-not-found -k config/webhook
-	$(KUBECTL) delete --ignore-not-found -k config/rbac
-	$(KUBECTL) delete --ignore-not-found -k config/manager
+undeploy: ## Delete OPERATORS from the cluster; definitions and custom resources stay
+	@config/undeploy.sh '$(KUBECTL)' $(OPERATORS)
 
 docker-build: ## Build the container image IMG with docker or podman
 	@for engine in docker podman; do \
