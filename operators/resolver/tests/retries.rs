@@ -5,9 +5,10 @@ mod support;
 use hyper::Request;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use std::net::SocketAddr;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use steersman_resolver::Mode;
+use steersman_resolver::{Mode, Options};
 use support::{HOST, Resolver, send};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -36,6 +37,11 @@ async fn forgetful(seen: Arc<AtomicUsize>) -> SocketAddr {
     address
 }
 
+/// Connections to pods are kept by each thread for itself.
+fn one_thread(options: &mut Options) {
+    options.threads = NonZeroUsize::MIN;
+}
+
 fn request(method: &str) -> Request<String> {
     Request::builder()
         .method(method)
@@ -50,7 +56,7 @@ async fn a_request_that_may_have_been_executed_is_sent_again_only_if_twice_is_li
     for (method, status, times) in
         [("GET", 200, 3), ("PUT", 200, 3), ("DELETE", 200, 3), ("POST", 502, 2), ("PATCH", 502, 2)]
     {
-        let resolver = Resolver::start(|_| {}).await;
+        let resolver = Resolver::start(one_thread).await;
         let seen = Arc::new(AtomicUsize::new(0));
         resolver.set(&[forgetful(Arc::clone(&seen)).await], Mode::Proxy);
         assert_eq!(send(resolver.address, request("GET")).await.map(|(status, _)| status), Ok(200));
@@ -95,7 +101,7 @@ async fn refusing(seen: Arc<AtomicUsize>) -> SocketAddr {
 #[tokio::test]
 async fn a_refused_stream_starts_over_with_its_body_unless_that_is_too_long() {
     for (length, status) in [(0, 200), (5000, 200), (200_000, 502)] {
-        let resolver = Resolver::start(|_| {}).await;
+        let resolver = Resolver::start(one_thread).await;
         let seen = Arc::new(AtomicUsize::new(0));
         resolver.set(&[refusing(Arc::clone(&seen)).await], Mode::Proxy);
         let stream = TcpStream::connect(resolver.address).await.expect("connected");
