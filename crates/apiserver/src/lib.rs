@@ -31,6 +31,7 @@ pub mod apply;
 pub mod auth;
 mod bootstrap;
 mod cel;
+mod conversion;
 mod definitions;
 mod engine;
 mod http;

@@ -112,6 +112,19 @@ impl Stored {
         Ok(Stored::assemble(version, header, &[bytes]))
     }
 
+    /// The same version of the object with other bytes, which come in without a revision.
+    pub(crate) fn with_bytes(&self, bytes: &[u8]) -> Result<Stored, HeaderError> {
+        let (header, layout) = Header::scan(bytes)?;
+        let change = match self.frame.get(b"{\"type\":\"".len()) {
+            Some(b'A') => Change::Added,
+            Some(b'D') => Change::Deleted,
+            _ => Change::Modified,
+        };
+        let version =
+            Version { key: self.key.clone(), revision: self.revision, created: self.created, change };
+        Ok(Stored::splice(version, header, layout, bytes))
+    }
+
     fn assemble(version: Version, header: Header, parts: &[&[u8]]) -> Stored {
         let opening: &[u8] = match version.change {
             Change::Added => b"{\"type\":\"ADDED\",\"object\":",

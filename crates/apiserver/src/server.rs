@@ -206,6 +206,7 @@ impl Server {
             store,
             options,
             webhooks: crate::admit::webhook::Webhooks::default(),
+            conversions: crate::conversion::Kept::default(),
             last_sweep: LastSweep::default(),
             closing: closing.clone(),
         });

@@ -74,6 +74,11 @@ impl Failure {
         self
     }
 
+    /// Something that went wrong elsewhere, for which Kubernetes has no reason.
+    pub fn unknown(message: impl Into<String>) -> Self {
+        Self::new(500, "", message)
+    }
+
     /// Adds a cause.
     #[must_use]
     pub fn with_cause(mut self, reason: &str, message: impl Into<String>, field: &str) -> Self {

@@ -1,5 +1,7 @@
 //! Admission webhooks, as a client and a webhook see them.
 
+#[path = "webhooks/conversion.rs"]
+mod conversion;
 #[path = "support/hook.rs"]
 mod hook;
 mod support;

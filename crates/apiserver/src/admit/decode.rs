@@ -120,7 +120,8 @@ fn check_kind(call: &Call<'_>, object: &mut Value) -> Result<(), Failure> {
             )));
         }
         let error = FieldError::invalid("kind", given_kind.as_str(), format!("must be {}", resource.kind));
-        return Err(Failure::invalid(&resource.group, &given_kind, "", &[error]));
+        let name = object["metadata"]["name"].as_str().unwrap_or_default();
+        return Err(Failure::invalid(&resource.group, &given_kind, name, &[error]));
     }
     let map = object_mut(object);
     map.insert("apiVersion".into(), expected.into());

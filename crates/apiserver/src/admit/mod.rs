@@ -3,12 +3,12 @@
 pub(crate) mod addresses;
 pub(crate) mod decode;
 pub(crate) mod defaults;
-mod metadata;
+pub(crate) mod metadata;
 pub(crate) mod names;
 pub(crate) mod prepare;
 pub(crate) mod quantity;
 pub(crate) mod strategy;
-mod validate;
+pub(crate) mod validate;
 pub(crate) mod webhook;
 
 use serde_json::Value;

@@ -55,6 +55,18 @@ pub(crate) fn label(text: &str) -> Vec<String> {
     errors
 }
 
+/// A DNS-1035 label, which begins with a letter.
+pub(crate) fn label_1035(text: &str) -> Vec<String> {
+    let mut errors = Vec::new();
+    if text.len() > 63 {
+        errors.push(too_long(63));
+    }
+    if !is_label(text) || !text.starts_with(|first: char| first.is_ascii_lowercase()) {
+        errors.push(crate::schema::formats::LABEL_RULE.to_owned());
+    }
+    errors
+}
+
 /// Something that fits into one path segment.
 pub(crate) fn path_segment(text: &str) -> Vec<String> {
     if text == "." || text == ".." {

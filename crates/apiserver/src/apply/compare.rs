@@ -20,6 +20,12 @@ pub(super) struct Comparison {
 }
 
 impl Comparison {
+    /// What of these fields nothing happened to.
+    pub(super) fn untouched(&self, set: FieldSet) -> FieldSet {
+        let touched = self.modified.clone().union(&self.added);
+        set.difference(&touched).difference(&self.removed)
+    }
+
     /// Takes out what these paths and everything below them say.
     pub(super) fn without_subtrees(self, paths: &FieldSet) -> Self {
         Self {

@@ -76,6 +76,7 @@ pub(super) fn writer<'a>(manager: &'a str, seconds: i64, reset: &'a FieldSet) ->
         subresource: "",
         time: jiff::Timestamp::from_second(1_800_000_000 + seconds).unwrap_or_default(),
         reset,
+        versions: &super::OneVersion,
     }
 }
 

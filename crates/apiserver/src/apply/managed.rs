@@ -181,11 +181,6 @@ impl Managed {
         Some(entries.into_iter().map(|(id, owned)| encode_entry(id, owned)).collect())
     }
 
-    /// Everything that somebody owns.
-    pub(super) fn all(&self) -> FieldSet {
-        self.0.values().fold(FieldSet::default(), |all, owned| all.union(&owned.set))
-    }
-
     /// Merges the oldest update managers, so that an object that many programs write stays small.
     pub(super) fn cap(&mut self) {
         let mut updaters: Vec<ManagerId> =

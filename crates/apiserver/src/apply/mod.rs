@@ -37,6 +37,7 @@ mod set;
 #[cfg(test)]
 mod tests;
 mod validate;
+mod versions;
 mod zero;
 
 use serde_json::Value;
@@ -47,10 +48,11 @@ pub use owners::Force;
 pub use path::{Element, ElementError, Ordered};
 pub use reset::reset_fields;
 pub use set::FieldSet;
+pub use versions::{OneVersion, Untranslated, Versions};
 
 use self::{
     managed::{Managed, entries, is_reset, set_entries},
-    owners::Write,
+    owners::{Refused, Write},
     validate::{Strictness, validate},
 };
 use crate::schema::Schema;
@@ -73,6 +75,8 @@ pub struct Writer<'a> {
     pub time: jiff::Timestamp,
     /// What the resource, or the subresource, ignores of what is written; see [`reset_fields`].
     pub reset: &'a FieldSet,
+    /// The other versions of the kind, for owners that named their fields in one.
+    pub versions: &'a dyn Versions,
 }
 
 /// Why something cannot be applied.
@@ -92,6 +96,9 @@ pub enum ApplyError {
     /// The live object's managedFields are broken.
     #[error("failed to decode managed fields: {0}")]
     Managed(#[from] ManagedError),
+    /// The object is needed in another version; apply again once it is there.
+    #[error(transparent)]
+    Untranslated(#[from] Untranslated),
 }
 
 /// Applies `intent` to the live object, or makes the object that it describes.
@@ -117,18 +124,22 @@ pub fn apply(
     let write = writer.write(ManagerId::applier(writer.manager, writer.subresource), schema);
     if managed.0.is_empty() {
         let first = ManagerId::updater(BEFORE_FIRST_APPLY, writer.api_version, writer.subresource);
-        writer.write(first, schema).update(&zero::object(schema, writer), &base, &mut managed);
+        writer.write(first, schema).update(&zero::object(schema, writer), &base, &mut managed)?;
     }
     let before = managed.clone();
     let mut merged = match write.apply(&base, intent, &mut managed, force) {
         Ok(merged) => merged,
-        Err(conflicts) => {
+        Err(Refused::Untranslated) => return Err(Untranslated.into()),
+        Err(Refused::Conflicts(conflicts)) => {
             let conflicts = last_applied::remaining(conflicts, &base, schema, writer);
             if !conflicts.0.is_empty() {
                 return Err(ApplyError::Conflicts(conflicts));
             }
             managed = before;
-            write.apply(&base, intent, &mut managed, Force::Yes).map_err(ApplyError::Conflicts)?
+            write.apply(&base, intent, &mut managed, Force::Yes).map_err(|refused| match refused {
+                Refused::Conflicts(conflicts) => ApplyError::Conflicts(conflicts),
+                Refused::Untranslated => Untranslated.into(),
+            })?
         }
     }
     .unwrap_or(base);
@@ -142,22 +153,58 @@ pub fn apply(
 /// `new` is the object as decoded and defaulted, before the server itself adds anything. Owners
 /// are taken from `new` where it names them, else from `live`; an empty list in `new` forgets
 /// them all, and from then on nothing is noted until somebody applies.
-pub fn track_update(live: Option<&Value>, new: &mut Value, schema: &Schema, writer: &Writer<'_>) {
+///
+/// # Errors
+/// When an object is needed in another version first; `new` is then as it was.
+pub fn track_update(
+    live: Option<&Value>,
+    new: &mut Value,
+    schema: &Schema,
+    writer: &Writer<'_>,
+) -> Result<(), Untranslated> {
     let managed = owners_of_update(live, new, writer);
+    let given = entries(new).cloned();
     set_entries(new, None);
     let mut managed = match managed {
         Some(managed) => managed,
-        None if live.is_some() => return,
+        None if live.is_some() => return Ok(()),
         None => Managed::default(),
     };
     if validate(new, schema, Strictness::Stored).is_err() {
-        return;
+        return Ok(());
     }
     let old = live.map_or_else(|| zero::object(schema, writer), without_entries);
     let id = ManagerId::updater(writer.manager, writer.api_version, writer.subresource);
-    writer.write(id, schema).update(&old, new, &mut managed);
+    if let Err(untranslated) = writer.write(id, schema).update(&old, new, &mut managed) {
+        set_entries(new, given);
+        return Err(untranslated);
+    }
     managed.cap();
     set_entries(new, managed.encode());
+    Ok(())
+}
+
+/// Whether two objects differ in nothing but their owners.
+pub fn is_same(left: &Value, right: &Value) -> bool {
+    let fields = |object: &Value| object.as_object().map_or(0, serde_json::Map::len);
+    let same_metadata = |left: &Value, right: &Value| match (left.as_object(), right.as_object()) {
+        (Some(left), Some(right)) => {
+            let owned = |name: &String| name != "managedFields";
+            let count =
+                |fields: &serde_json::Map<String, Value>| fields.keys().filter(|name| owned(name)).count();
+            count(left) == count(right)
+                && left
+                    .iter()
+                    .filter(|(name, _)| owned(name))
+                    .all(|(name, value)| right.get(name) == Some(value))
+        }
+        _ => left == right,
+    };
+    fields(left) == fields(right)
+        && left.as_object().into_iter().flatten().all(|(name, value)| match right.get(name) {
+            Some(other) if name == "metadata" => same_metadata(value, other),
+            other => other == Some(value),
+        })
 }
 
 /// Gives `new` the times of `live` when nothing but times differs, so that a write that changes
@@ -177,14 +224,15 @@ pub fn keep_times(live: &Value, new: &mut Value) {
     if old.iter().zip(now).any(|(old, now)| untimed(old) != untimed(now)) {
         return;
     }
-    if without_entries(live) == without_entries(new) {
+    if is_same(live, new) {
         set_entries(new, Some(Value::Array(old.clone())));
     }
 }
 
 impl<'a> Writer<'a> {
     fn write(&self, id: ManagerId, schema: &'a Schema) -> Write<'a> {
-        Write { schema, id, api_version: self.api_version, time: time_text(self.time), reset: self.reset }
+        let (time, reset, versions) = (time_text(self.time), self.reset, self.versions);
+        Write { schema, id, api_version: self.api_version, time, reset, versions }
     }
 }
 

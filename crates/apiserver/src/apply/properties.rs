@@ -86,7 +86,7 @@ fn play(steps: &[Step]) -> Option<Value> {
             Step::Apply(manager, spec) => forced(live.as_ref(), manager, spec),
             Step::Update(manager, spec) => {
                 let mut new = thing(spec);
-                track_update(live.as_ref(), &mut new, &schema, &fixture::writer(manager, 0, &reset));
+                track_update(live.as_ref(), &mut new, &schema, &fixture::writer(manager, 0, &reset)).unwrap();
                 new
             }
         });
@@ -183,7 +183,7 @@ proptest! {
         let Some(before) = play(&steps) else { return Ok(()) };
         let (schema, reset) = (fixture::schema(), FieldSet::default());
         let mut after = thing(&spec);
-        track_update(Some(&before), &mut after, &schema, &fixture::writer("updater", 0, &reset));
+        track_update(Some(&before), &mut after, &schema, &fixture::writer("updater", 0, &reset)).unwrap();
         let change = super::compare::compare(&before, &after, &schema);
         for manager in ["a", "b", "c"] {
             for operation in [Operation::Apply, Operation::Update] {
@@ -201,7 +201,7 @@ proptest! {
         let managed = Managed::decode(entries(&object)).unwrap();
         let there = super::fields::with_named_fields(&super::fields::fields(&object, &schema), &schema);
         // A list or map that somebody emptied is owned without being a field.
-        let leaves = managed.all().leaves().difference(&there);
+        let leaves = managed.0.values().fold(FieldSet::default(), |all, owned| all.union(&owned.set)).leaves().difference(&there);
         for path in leaves.paths() {
             let pointer: String = path.iter().map(|element| match element {
                 Element::Field(name) => format!("/{name}"),

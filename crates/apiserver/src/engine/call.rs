@@ -132,7 +132,7 @@ pub(crate) fn dry_run<'a>(values: impl Iterator<Item = &'a str>) -> Result<DryRu
         if value != "All" {
             return Err(options_failure(
                 "CreateOptions",
-                &FieldError::not_supported("dryRun", value, &["All"]),
+                &FieldError::not_supported("dryRun", vec![value], &["All"]),
             ));
         }
         found = DryRun::All;

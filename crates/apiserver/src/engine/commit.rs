@@ -1,10 +1,10 @@
 //! The last step of every write.
 
-use std::sync::Arc;
+use std::{borrow::Cow, sync::Arc};
 
 use serde_json::Value;
 
-use super::{Answer, Call, DryRun, Engine, Outcome, convert, meta::Meta, view};
+use super::{Answer, Call, DryRun, Engine, Outcome, meta::Meta, view};
 use crate::{
     object::{Key, Stored},
     status::Failure,
@@ -51,12 +51,15 @@ impl Engine {
     ) -> Result<Answer, Refused> {
         let key = key(call.resource, object.namespace(), object.name());
         if call.dry_run == DryRun::All {
-            return self.rehearse(&key, &operation, object);
+            return self.rehearse(call, &key, &operation, object).await;
         }
-        let bytes = super::meta::encode(&convert::to_storage(call.resource, object));
+        let stored = self.to_storage(call.resource, object).await.map_err(Refused::Failed)?;
+        let bytes = super::meta::encode(&stored);
         let write = Write { key, operation, bytes, fence: call.fence.clone() };
         match self.store.write(write).await {
-            Ok(stored) => Ok(Answer::Stored(stored)),
+            Ok(stored) => {
+                self.shown(call.resource, stored).await.map(Answer::Stored).map_err(Refused::Failed)
+            }
             Err(WriteError::Exists) => Err(Refused::Exists),
             Err(WriteError::NotFound) => Err(Refused::Gone),
             Err(WriteError::Conflict { .. }) => Err(Refused::Stale),
@@ -84,11 +87,18 @@ impl Engine {
         }
     }
 
-    fn rehearse(&self, key: &Key, operation: &Operation, object: &Value) -> Result<Answer, Refused> {
+    async fn rehearse(
+        &self,
+        call: &Call<'_>,
+        key: &Key,
+        operation: &Operation,
+        object: &Value,
+    ) -> Result<Answer, Refused> {
         let current = self.store.get(key);
+        let object = &self.written_and_read(call.resource, object).await.map_err(Refused::Failed)?;
         match (operation, current) {
             (Operation::Create, Some(_)) => Err(Refused::Exists),
-            (Operation::Create, None) => Ok(Answer::Value(object.clone())),
+            (Operation::Create, None) => Ok(Answer::Value(object.clone().into_owned())),
             (_, None) => Err(Refused::Gone),
             (Operation::Update { expected } | Operation::Delete { expected }, Some(stored))
                 if stored.revision != *expected =>
@@ -96,11 +106,24 @@ impl Engine {
                 Err(Refused::Stale)
             }
             (_, Some(stored)) => {
-                let mut object = object.clone();
+                let mut object = object.clone().into_owned();
                 object.meta_set("resourceVersion", Some(stored.revision.to_string().into()));
                 Ok(Answer::Value(object))
             }
         }
+    }
+
+    /// An object as it would come back from the store.
+    async fn written_and_read<'o>(
+        &self,
+        resource: &Resource,
+        object: &'o Value,
+    ) -> Result<Cow<'o, Value>, Failure> {
+        if resource.conversion_webhook().is_none() {
+            return Ok(Cow::Borrowed(object));
+        }
+        let stored = self.to_storage(resource, object).await?;
+        self.converted(resource, &stored, &super::api_version(resource)).await.map(Cow::Owned)
     }
 
     /// One object, or why not.
@@ -121,8 +144,8 @@ impl Engine {
             })?;
             self.fresh(revision).await?;
         }
-        self.stored(call.resource, call.object_namespace(), call.name)
-            .map(|stored| Outcome::stored(200, stored))
+        let stored = self.stored(call.resource, call.object_namespace(), call.name)?;
+        Ok(Outcome::stored(200, self.shown(call.resource, stored).await?))
     }
 
     /// The tree of an answer.

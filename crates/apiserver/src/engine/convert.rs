@@ -7,18 +7,18 @@ use serde_json::{Map, Value, json};
 use super::{api_version, meta::object_mut};
 use crate::{schema, types::Resource};
 
-/// The object as it is stored.
+/// The object as it is stored, where no webhook is asked for that.
 pub(crate) fn to_storage<'a>(resource: &Resource, object: &'a Value) -> Cow<'a, Value> {
-    let shown = api_version(resource);
-    if *shown == *resource.storage.api_version {
+    let to = &*resource.storage.api_version;
+    if object["apiVersion"] == to {
         return Cow::Borrowed(object);
     }
-    Cow::Owned(convert(object.clone(), &shown, &resource.storage.api_version))
+    Cow::Owned(between(resource, object.clone(), to))
 }
 
-/// A stored object as the resource shows it.
+/// A stored object as the resource shows it, where no webhook is asked for that.
 pub(crate) fn from_storage(resource: &Resource, object: Value) -> Value {
-    let mut object = convert(object, &resource.storage.api_version, &api_version(resource));
+    let mut object = between(resource, object, &api_version(resource));
     if differs(resource) {
         schema::canonical(&mut object, &resource.schema);
     }
@@ -29,6 +29,19 @@ pub(crate) fn from_storage(resource: &Resource, object: Value) -> Value {
 pub(crate) fn differs(resource: &Resource) -> bool {
     let shown = api_version(resource);
     *resource.storage.api_version != *shown && matches!(&*resource.kind, "Event" | "HorizontalPodAutoscaler")
+}
+
+/// An object in another version of its kind; a custom resource loses what that version does not know.
+pub(crate) fn between(resource: &Resource, object: Value, to: &str) -> Value {
+    let from = object["apiVersion"].as_str().unwrap_or_default().to_owned();
+    if from == to {
+        return object;
+    }
+    let mut object = convert(object, &from, to);
+    if let Some(schema) = resource.versions.as_ref().and_then(|versions| versions.schemas.get(to)) {
+        schema::prune(&mut object, schema);
+    }
+    object
 }
 
 fn convert(mut object: Value, from: &str, to: &str) -> Value {

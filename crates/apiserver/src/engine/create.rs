@@ -11,6 +11,7 @@ use super::{
 use crate::{
     admit::{self, Body, strategy::strategy, webhook::Verb},
     apply::{self, Writer},
+    conversion::Translations,
     status::Failure,
     store::Operation,
     types::Scope,
@@ -53,7 +54,7 @@ impl Engine {
         if &*resource.storage.name == "events" {
             self.expire_events().await;
         }
-        self.introduce(call, &mut object, ownership);
+        self.introduce(call, &mut object, ownership).await?;
         let mut attributes = call.attributes(Verb::Create, "");
         attributes.name = object.name().to_owned();
         self.mutate(call, &attributes, Some(&mut object), None).await?;
@@ -80,21 +81,26 @@ impl Engine {
     }
 
     /// Makes a new object what webhooks see: without what the server alone says, defaulted, owned.
-    fn introduce(&self, call: &Call<'_>, object: &mut Value, ownership: Ownership) {
-        for field in [
-            "deletionTimestamp",
-            "deletionGracePeriodSeconds",
-            "selfLink",
-            "generation",
-            "uid",
-            "creationTimestamp",
-        ] {
+    async fn introduce(
+        &self,
+        call: &Call<'_>,
+        object: &mut Value,
+        ownership: Ownership,
+    ) -> Result<(), Failure> {
+        for field in
+            ["deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "uid", "creationTimestamp"]
+        {
             object.meta_set(field, None);
+        }
+        // Where the server does not count, the number is whatever a client says.
+        if strategy(call.resource).generation {
+            object.meta_set("generation", None);
         }
         admit::defaults::apply(call.resource, object);
         if ownership == Ownership::Track {
-            self.track(call, "", None, object);
+            self.track(call, "", None, object).await?;
         }
+        Ok(())
     }
 
     /// Fills in what the server says of a new object, and checks it.
@@ -116,20 +122,33 @@ impl Engine {
     }
 
     /// Notes who owns which field after a write that is not an apply.
-    pub(super) fn track(&self, call: &Call<'_>, subresource: &str, live: Option<&Value>, object: &mut Value) {
+    pub(super) async fn track(
+        &self,
+        call: &Call<'_>,
+        subresource: &str,
+        live: Option<&Value>,
+        object: &mut Value,
+    ) -> Result<(), Failure> {
         let resource = call.resource;
         let api_version = api_version(resource);
         let reset = apply::reset_fields(resource, subresource);
         let time = (self.options.clock)();
-        let writer = Writer {
-            manager: &call.manager,
-            api_version: &api_version,
-            kind: &resource.kind,
-            subresource,
-            time,
-            reset: &reset,
-        };
-        apply::track_update(live, object, &resource.schema, &writer);
+        let mut versions = Translations::new(resource);
+        loop {
+            let writer = Writer {
+                manager: &call.manager,
+                api_version: &api_version,
+                kind: &resource.kind,
+                subresource,
+                time,
+                reset: &reset,
+                versions: &versions,
+            };
+            let tracked = apply::track_update(live, object, &resource.schema, &writer);
+            if !versions.catch_up(self).await? {
+                return tracked.map_err(Failure::internal);
+            }
+        }
     }
 
     /// Objects are only made in namespaces that exist and stay.
@@ -165,10 +184,9 @@ pub(super) fn place(call: &Call<'_>, object: &mut Value) -> Result<(), Failure> 
             if given.is_empty() {
                 object.meta_set("namespace", Some(call.namespace.into()));
             } else if given != call.namespace {
-                return Err(Failure::bad_request(format!(
-                    "the namespace of the provided object does not match the namespace sent on the request ({given:?} and {:?})",
-                    call.namespace
-                )));
+                return Err(Failure::bad_request(
+                    "the namespace of the provided object does not match the namespace sent on the request",
+                ));
             }
         }
         Scope::Cluster if object.meta_get("namespace").is_some_and(|value| value == "") => {

@@ -37,6 +37,16 @@ pub(crate) enum Propagation {
     Orphan,
 }
 
+impl Propagation {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Background => "Background",
+            Self::Foreground => "Foreground",
+            Self::Orphan => "Orphan",
+        }
+    }
+}
+
 /// How something is to be deleted.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct DeleteOptions {
@@ -100,7 +110,7 @@ impl DeleteOptions {
         if self.legacy_orphan.is_some() && self.propagation.is_some() {
             let error = FieldError::invalid(
                 "propagationPolicy",
-                Value::Null,
+                self.propagation.map_or(Value::Null, |policy| policy.name().into()),
                 "orphanDependents and deletionPropagation cannot be both set",
             );
             return Err(options_failure("DeleteOptions", &error));
@@ -121,12 +131,7 @@ impl DeleteOptions {
             value["gracePeriodSeconds"] = grace.into();
         }
         if let Some(propagation) = self.propagation {
-            value["propagationPolicy"] = match propagation {
-                Propagation::Background => "Background",
-                Propagation::Foreground => "Foreground",
-                Propagation::Orphan => "Orphan",
-            }
-            .into();
+            value["propagationPolicy"] = propagation.name().into();
         }
         for (field, text) in [("uid", &self.uid), ("resourceVersion", &self.resource_version)] {
             if let Some(text) = text {
@@ -201,12 +206,12 @@ impl Engine {
         }
         for _ in 0..=RETRIES {
             let stored = self.store.get(key).ok_or_else(|| Failure::not_found(resource, name))?;
-            let live = view::value(&self.served.load(), resource, &stored);
+            let live = self.live(resource, &stored).await?;
             options.check(resource, &live)?;
             self.admit_deletion(call, options.to_value(), &live).await?;
             let expected = stored.revision;
             let written = match step(resource, &live, options, (self.options.clock)()) {
-                Step::Nothing => return Ok(Outcome::stored(200, stored)),
+                Step::Nothing => return Ok(Outcome::stored(200, self.shown(resource, stored).await?)),
                 Step::Mark(object) => self.commit(call, Operation::Update { expected }, &object).await,
                 Step::Remove(object) => {
                     let removed = self.commit(call, Operation::Delete { expected }, &object).await;

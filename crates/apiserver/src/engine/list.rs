@@ -11,11 +11,14 @@ use crate::{
     selector::{FieldSelector, LabelSelector},
     status::Failure,
     store::Snapshot,
-    types::{Resource, Scope},
+    types::{Origin, Resource, Scope},
 };
 
 /// How long a request waits for a version that is announced but not there yet.
 const FRESHNESS: Duration = Duration::from_secs(3);
+
+/// How many objects are converted at once while a page is put together.
+const PORTION: usize = 1000;
 
 /// Which objects of a collection are asked for.
 #[derive(Debug, Clone, Default)]
@@ -39,7 +42,14 @@ impl Filter {
                 || (field == "metadata.namespace" && resource.scope == Scope::Namespaced)
                 || resource.selectable.iter().any(|known| &**known == field);
             if !known {
-                return Err(Failure::bad_request(format!("field label not supported: {field}")));
+                let why = if resource.origin == Origin::BuiltIn && resource.selectable.is_empty() {
+                    format!(
+                        "{field:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+                    )
+                } else {
+                    format!("field label not supported: {field}")
+                };
+                return Err(Failure::bad_request(why));
             }
         }
         let name = (!call.name.is_empty()).then(|| call.name.to_owned());
@@ -100,6 +110,17 @@ pub(crate) struct Page {
     pub(crate) remaining: Option<usize>,
 }
 
+impl Page {
+    /// That more follows after these objects, of which there is at least one.
+    fn after(objects: &[Arc<Stored>], revision: Revision, remaining: Option<usize>) -> Self {
+        let (namespace, name) = objects
+            .last()
+            .map(|last| (last.key.namespace.to_string(), last.key.name.to_string()))
+            .unwrap_or_default();
+        Self { token: Token { revision: revision.0, namespace, name }.to_text(), remaining }
+    }
+}
+
 impl Listed {
     /// `metadata` of the list.
     pub(crate) fn metadata(&self) -> Value {
@@ -132,21 +153,22 @@ impl Engine {
         let limit = usize::try_from(limit).ok().filter(|limit| *limit > 0).unwrap_or(usize::MAX);
         let token = call.query.get("continue").map(Token::parse).transpose()?;
         let snapshot = self.snapshot(call, token.as_ref()).await?;
+        let resource = call.resource;
+        if resource.conversion_webhook().is_some() {
+            let candidates: Vec<Arc<Stored>> = match &token {
+                None => snapshot.iter().cloned().collect(),
+                Some(token) => snapshot.after(&token.namespace, &token.name).cloned().collect(),
+            };
+            return self.list_converted(resource, &filter, limit, snapshot.revision, &candidates).await;
+        }
         let mut objects = Vec::new();
         let mut page = None;
-        let resource = call.resource;
         let matching = |stored: &&Arc<Stored>| filter.matches(resource, stored);
         let mut collect = |found: &mut dyn Iterator<Item = &Arc<Stored>>| {
             while let Some(stored) = found.next() {
                 if objects.len() == limit {
-                    let last: &Arc<Stored> = &objects[limit - 1];
-                    let token = Token {
-                        revision: snapshot.revision.0,
-                        namespace: last.key.namespace.to_string(),
-                        name: last.key.name.to_string(),
-                    };
                     let remaining = filter.is_empty().then(|| found.count() + 1);
-                    page = Some(Page { token: token.to_text(), remaining });
+                    page = Some(Page::after(&objects, snapshot.revision, remaining));
                     break;
                 }
                 objects.push(Arc::clone(stored));
@@ -157,6 +179,34 @@ impl Engine {
             Some(token) => collect(&mut snapshot.after(&token.namespace, &token.name).filter(matching)),
         }
         Ok(Listed { revision: snapshot.revision, objects, page })
+    }
+
+    /// A page of objects that a webhook converts: selectors see them converted, so no more are than needed.
+    async fn list_converted(
+        &self,
+        resource: &Resource,
+        filter: &Filter,
+        limit: usize,
+        revision: Revision,
+        candidates: &[Arc<Stored>],
+    ) -> Result<Listed, Failure> {
+        let mut objects: Vec<Arc<Stored>> = Vec::new();
+        let portion = limit.clamp(1, PORTION);
+        for (number, some) in candidates.chunks(portion).enumerate() {
+            for (index, stored) in self.shown_many(resource, some.to_vec()).await?.into_iter().enumerate() {
+                if !filter.matches(resource, &stored) {
+                    continue;
+                }
+                if objects.len() == limit {
+                    let before = number * portion + index;
+                    let remaining = filter.is_empty().then(|| candidates.len() - before);
+                    let page = Some(Page::after(&objects, revision, remaining));
+                    return Ok(Listed { revision, objects, page });
+                }
+                objects.push(stored);
+            }
+        }
+        Ok(Listed { revision, objects, page: None })
     }
 
     async fn snapshot(&self, call: &Call<'_>, token: Option<&Token>) -> Result<Snapshot, Failure> {
@@ -179,7 +229,8 @@ impl Engine {
             None | Some("0") => None,
             Some(text) => Some(text.parse::<u64>().map_err(|_| {
                 Failure::bad_request(format!(
-                    "Invalid value: {text:?}: resourceVersion is not a whole number"
+                    "invalid resource version: resourceVersion: Invalid value: {text:?}: strconv.ParseUint: parsing \
+                     {text:?}: invalid syntax"
                 ))
             })?),
         };
@@ -194,17 +245,22 @@ impl Engine {
                     ))
                 });
             }
-            (Some("Exact"), None) => {
-                return Err(invalid_list(
-                    "resourceVersionMatch \"Exact\" is forbidden for resourceVersion \"0\" or none",
-                ));
-            }
             (Some(_), None) if version.is_none() => {
                 return Err(invalid_list(
                     "resourceVersionMatch is forbidden unless resourceVersion is provided",
                 ));
             }
-            _ => return Err(invalid_list("resourceVersionMatch must be \"Exact\" or \"NotOlderThan\"")),
+            (Some("Exact"), None) => {
+                return Err(invalid_list(
+                    "resourceVersionMatch \"exact\" is forbidden for resourceVersion \"0\"",
+                ));
+            }
+            (Some(other), _) => {
+                let allowed = ["Exact", "NotOlderThan", ""];
+                let error = crate::schema::FieldError::not_supported("resourceVersionMatch", other, &allowed);
+                return Err(super::call::options_failure("ListOptions", &error));
+            }
+            (None, None) => {}
         }
         Ok(self.store.list(storage, namespace))
     }
@@ -220,7 +276,12 @@ pub(crate) fn render(resource: &Resource, lens: &view::Lens, listed: &Listed) ->
     let size: usize = listed.objects.iter().map(|stored| stored.bytes.len() + 1).sum();
     let mut out = Vec::with_capacity(size + 256);
     out.extend_from_slice(super::meta::prefix(&resource.list_kind, &api_version(resource)).as_bytes());
-    out.extend_from_slice(format!("\"metadata\":{},\"items\":[", listed.metadata()).as_bytes());
+    let mut metadata = listed.metadata();
+    if resource.origin != Origin::BuiltIn && listed.page.is_none() {
+        // Lists of custom resources say so when nothing follows; others say nothing.
+        metadata["continue"] = "".into();
+    }
+    out.extend_from_slice(format!("\"metadata\":{metadata},\"items\":[").as_bytes());
     for (index, stored) in listed.objects.iter().enumerate() {
         if index > 0 {
             out.push(b',');

@@ -40,6 +40,7 @@ pub(crate) use update::Side;
 
 use crate::{
     admit::{addresses::Addresses, webhook::Webhooks},
+    conversion::Kept,
     definitions::Served,
     object::Stored,
     server::Options,
@@ -57,6 +58,8 @@ pub(crate) struct Engine {
     pub(crate) addresses: Addresses,
     /// Webhooks that are asked about writes.
     pub(crate) webhooks: Webhooks,
+    /// Custom resources that webhooks converted.
+    pub(crate) conversions: Kept,
     /// When old events were last looked for.
     pub(crate) last_sweep: LastSweep,
     /// Ends what runs beside requests.

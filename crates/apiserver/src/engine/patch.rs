@@ -11,6 +11,7 @@ use super::{
 use crate::{
     admit::{self, Body},
     apply::{self, ApplyError, Force, Writer},
+    conversion::Translations,
     http::{Media, decode},
     patch::{self, PatchError},
     schema::FieldError,
@@ -129,7 +130,7 @@ impl Engine {
     ) -> Result<Outcome, Failure> {
         let Patch::Apply { intent, force } = patch else {
             return self
-                .change(call, side, Unconditional::Fine, Shown::Object, |live| {
+                .change(call, side, Unconditional::Fine, Shown::Object, |live, _| {
                     let object = patch.to(live, &call.resource.schema)?;
                     let mut object = admit::decode::object(call, Body::patched(object))?;
                     unchanged_identity(call, &mut object)?;
@@ -138,7 +139,9 @@ impl Engine {
                 .await;
         };
         let intent = self.intent(call, side, intent.clone())?;
-        let applied = |live: Option<&Value>| self.applied(call, side, live, &intent, *force);
+        let applied = |live: Option<&Value>, versions: &Translations| {
+            self.applied(call, side, live, &intent, *force, versions)
+        };
         let exists = self.store.get(&super::key(call.resource, call.object_namespace(), call.name)).is_some();
         if !exists {
             if side != Side::Main {
@@ -151,13 +154,16 @@ impl Engine {
                 );
                 return Err(Failure::conflict(call.resource, call.name, &why));
             }
-            match self.create_object(call, applied(None)?, Ownership::Applied).await {
+            match self
+                .create_object(call, applied(None, &Translations::new(call.resource))?, Ownership::Applied)
+                .await
+            {
                 Err(failure) if failure.reason == "AlreadyExists" => {}
                 other => return other,
             }
         }
-        self.change(call, side, Unconditional::Fine, Shown::Object, |live| {
-            Ok(Wanted { object: applied(Some(live))?, ownership: Ownership::Applied })
+        self.change(call, side, Unconditional::Fine, Shown::Object, |live, versions| {
+            Ok(Wanted { object: applied(Some(live), versions)?, ownership: Ownership::Applied })
         })
         .await
     }
@@ -197,6 +203,7 @@ impl Engine {
         live: Option<&Value>,
         intent: &Value,
         force: Force,
+        versions: &Translations,
     ) -> Result<Value, Failure> {
         let api_version = api_version(call.resource);
         let time = (self.options.clock)();
@@ -209,6 +216,7 @@ impl Engine {
             subresource: side.name(),
             time,
             reset: &reset,
+            versions,
         };
         let mut object =
             apply::apply(live, intent, &call.resource.schema, &writer, force).map_err(apply_failure)?;

@@ -31,7 +31,7 @@ impl Engine {
             return Err(Failure::invalid("", "Binding", call.name, &[error]));
         }
         let now = time_text((self.options.clock)());
-        self.change(call, Side::Other("binding"), Unconditional::Fine, Shown::Nothing, |live| {
+        self.change(call, Side::Other("binding"), Unconditional::Fine, Shown::Nothing, |live, _| {
             if !binding.uid().is_empty() && binding.uid() != live.uid() {
                 let why = format!(
                     "Precondition failed: UID in precondition: {}, UID in object meta: {}",

@@ -8,10 +8,9 @@ use super::{
     meta::Meta,
     patch::{Patch, apply_failure, failure_of},
     update::{Shown, Side, Unconditional, Wanted},
-    view,
 };
 use crate::{
-    apply::{self, FieldSet, Writer},
+    apply::{self, FieldSet, OneVersion, Writer},
     http::Decoded,
     schema::{FieldError, Ref},
     selector::selector_text,
@@ -21,9 +20,9 @@ use crate::{
 
 impl Engine {
     /// `GET` of a scale.
-    pub(crate) fn get_scale(&self, call: &Call<'_>, paths: &ScalePaths) -> Result<Outcome, Failure> {
+    pub(crate) async fn get_scale(&self, call: &Call<'_>, paths: &ScalePaths) -> Result<Outcome, Failure> {
         let stored = self.stored(call.resource, call.object_namespace(), call.name)?;
-        let object = view::value(&self.served.load(), call.resource, &stored);
+        let object = self.live(call.resource, &stored).await?;
         Ok(Outcome::plain(200, scale_of(call.resource, paths, &object)))
     }
 
@@ -36,7 +35,7 @@ impl Engine {
     ) -> Result<Outcome, Failure> {
         let scale = body.value;
         check(call, &scale)?;
-        self.rescale(call, paths, |before, writer| Ok(tracked(before, scale.clone(), writer))).await
+        self.rescale(call, paths, |before, writer| tracked(before, scale.clone(), writer)).await
     }
 
     /// `PATCH` of a scale.
@@ -58,7 +57,7 @@ impl Engine {
             };
             let patched = patched.map_err(|error| failure_of(&error))?;
             check(call, &patched)?;
-            Ok(tracked(before, patched, writer))
+            tracked(before, patched, writer)
         })
         .await
     }
@@ -79,9 +78,10 @@ impl Engine {
             subresource: "scale",
             time: (self.options.clock)(),
             reset: &reset,
+            versions: &OneVersion,
         };
         let outcome = self
-            .change(call, Side::Other("scale"), Unconditional::Fine, Shown::Scale(paths), |live| {
+            .change(call, Side::Other("scale"), Unconditional::Fine, Shown::Scale(paths), |live, _| {
                 let mut before = scale_of(resource, paths, live);
                 let owners = apply::scale::to_scale(live.meta_get("managedFields"), &paths.spec_replicas);
                 before.meta_set("managedFields", owners.map_err(Failure::internal)?);
@@ -116,9 +116,9 @@ pub(super) fn write(paths: &ScalePaths, scale: &Value, object: &mut Value) -> Re
 }
 
 /// A scale with its owners after a write that is not an apply.
-fn tracked(before: &Value, mut after: Value, writer: &Writer<'_>) -> Value {
-    apply::track_update(Some(before), &mut after, &scale_schema(), writer);
-    after
+fn tracked(before: &Value, mut after: Value, writer: &Writer<'_>) -> Result<Value, Failure> {
+    apply::track_update(Some(before), &mut after, &scale_schema(), writer).map_err(Failure::internal)?;
+    Ok(after)
 }
 
 /// The type of a Scale.

@@ -10,7 +10,6 @@ use super::{
     create::{Ownership, place},
     meta::Meta,
     scale::scale_of,
-    view,
 };
 use crate::{
     admit::{
@@ -19,11 +18,12 @@ use crate::{
         webhook::{Kind, Verb},
     },
     apply,
+    conversion::Translations,
     object::Stored,
     schema::FieldError,
     status::Failure,
     store::Operation,
-    types::{Origin, ScalePaths},
+    types::{Origin, Resource, ScalePaths},
 };
 
 /// How often a change is made again from fresh when somebody wrote in between.
@@ -103,7 +103,7 @@ impl Engine {
             object.meta_set("uid", None);
             return self.create_object(call, object, Ownership::Track).await;
         }
-        self.change(call, side, Unconditional::AsTheResourceSays, Shown::Object, |_| {
+        self.change(call, side, Unconditional::AsTheResourceSays, Shown::Object, |_, _| {
             Ok(Wanted { object: object.clone(), ownership: Ownership::Track })
         })
         .await
@@ -116,21 +116,27 @@ impl Engine {
         side: Side<'_>,
         unconditional: Unconditional,
         shown: Shown<'_>,
-        mut wanted: impl FnMut(&Value) -> Result<Wanted, Failure> + Send,
+        mut wanted: impl FnMut(&Value, &Translations) -> Result<Wanted, Failure> + Send,
     ) -> Result<Outcome, Failure> {
         let resource = call.resource;
         for _ in 0..=RETRIES {
             let stored = self.stored(resource, call.object_namespace(), call.name)?;
-            let live = view::value(&self.served.load(), resource, &stored);
-            let Wanted { object, ownership } = wanted(&live)?;
+            let live = self.live(resource, &stored).await?;
+            let mut versions = Translations::new(resource);
+            let Wanted { object, ownership } = loop {
+                let wanted = wanted(&live, &versions);
+                if !versions.catch_up(self).await? {
+                    break wanted?;
+                }
+            };
             let insists = check_preconditions(call, unconditional, &object, &live)?;
             let mut object = object;
-            self.adopt(call, side, &mut object, &live, ownership);
+            self.adopt(call, side, &mut object, &live, ownership).await?;
             self.mutate_changed(call, side, shown, &mut object, &live).await?;
             let reserved = self.prepare_changed(call, side, &mut object, &live)?;
             self.validate_changed(call, side, shown, &object, &live).await?;
-            if object == live {
-                return Ok(Outcome::stored(200, stored));
+            if object == live && is_in_storage_version(resource, &stored) {
+                return Ok(Outcome::stored(200, self.shown(resource, stored).await?));
             }
             match self.commit_change(call, &stored, &object).await {
                 Ok(answer) => {
@@ -190,7 +196,14 @@ impl Engine {
     }
 
     /// Makes a changed object what webhooks see: of the live one's identity, defaulted, owned.
-    fn adopt(&self, call: &Call<'_>, side: Side<'_>, object: &mut Value, live: &Value, ownership: Ownership) {
+    async fn adopt(
+        &self,
+        call: &Call<'_>,
+        side: Side<'_>,
+        object: &mut Value,
+        live: &Value,
+        ownership: Ownership,
+    ) -> Result<(), Failure> {
         for field in ["uid", "creationTimestamp", "generation", "selfLink", "resourceVersion"] {
             object.meta_set(field, live.meta_get(field).cloned());
         }
@@ -200,10 +213,14 @@ impl Engine {
                 object.meta_set(field, live.meta_get(field).cloned());
             }
         }
-        admit::defaults::apply(call.resource, object);
-        if ownership == Ownership::Track {
-            self.track(call, side.name(), Some(live), object);
+        // What nobody changes stays as it is stored, even without defaults that came later.
+        if ownership == Ownership::Track || !apply::is_same(object, live) {
+            admit::defaults::apply(call.resource, object);
         }
+        if ownership == Ownership::Track {
+            self.track(call, side.name(), Some(live), object).await?;
+        }
+        Ok(())
     }
 
     /// Fills in what the server says of a changed object, and checks it.
@@ -245,6 +262,15 @@ impl Engine {
     }
 }
 
+/// Whether stored bytes are of the version in which objects are stored today: others are rewritten by any
+/// write, even one that changes nothing.
+fn is_in_storage_version(resource: &Resource, stored: &Stored) -> bool {
+    resource.origin == Origin::BuiltIn
+        || stored
+            .bytes
+            .starts_with(super::meta::prefix(&resource.kind, &resource.storage.api_version).as_bytes())
+}
+
 fn scale_kind() -> Kind {
     Kind::new("autoscaling", "v1", "Scale")
 }
@@ -278,7 +304,7 @@ fn check_preconditions(
 }
 
 /// Takes from the live object what this side does not write.
-fn keep_other_side(resource: &crate::types::Resource, side: Side<'_>, object: &mut Value, live: &Value) {
+fn keep_other_side(resource: &Resource, side: Side<'_>, object: &mut Value, live: &Value) {
     let copy = |object: &mut Value, field: &str| match live.get(field) {
         Some(value) => {
             super::meta::object_mut(object).insert(field.to_owned(), value.clone());
@@ -312,7 +338,7 @@ fn keep_other_side(resource: &crate::types::Resource, side: Side<'_>, object: &m
 }
 
 /// Whether two versions differ in what is wanted, which is all but metadata and a status that is written apart.
-fn wants_differ(resource: &crate::types::Resource, new: &Value, old: &Value) -> bool {
+fn wants_differ(resource: &Resource, new: &Value, old: &Value) -> bool {
     let apart = resource.has_status();
     let wants = |object: &Value| -> Vec<(String, Value)> {
         object

@@ -12,27 +12,26 @@ use crate::{definitions::Served, http::MetaVersion, object::Stored, schema, type
 /// How the bytes of a resource's stored objects become those that it shows.
 #[derive(Debug, Clone)]
 pub(crate) struct Lens {
-    stored: String,
     shown: String,
     /// Objects older than this write lack defaults or fields that the type has gained or lost since.
     reshape_before: Option<u64>,
-    convert: bool,
 }
 
 impl Lens {
     /// The lens of a resource.
     pub(crate) fn new(served: &Served, resource: &Resource) -> Self {
         Self {
-            stored: prefix(&resource.kind, &resource.storage.api_version),
             shown: prefix(&resource.kind, &api_version(resource)),
-            reshape_before: served.reshape_before(resource),
-            convert: convert::differs(resource),
+            // What a webhook converts has its shape already when it comes here.
+            reshape_before: served
+                .reshape_before(resource)
+                .filter(|_| resource.conversion_webhook().is_none()),
         }
     }
 
     /// Whether the stored bytes are what is shown.
     pub(crate) fn is_clear(&self, stored: &Stored) -> bool {
-        !self.convert && self.stored == self.shown && !self.reshapes(stored)
+        stored.bytes.starts_with(self.shown.as_bytes()) && !self.reshapes(stored)
     }
 
     fn reshapes(&self, stored: &Stored) -> bool {
@@ -43,12 +42,6 @@ impl Lens {
     pub(crate) fn bytes(&self, resource: &Resource, stored: &Stored) -> Bytes {
         if self.is_clear(stored) {
             return stored.bytes.clone();
-        }
-        if !self.convert
-            && !self.reshapes(stored)
-            && let Some(rest) = stored.bytes.strip_prefix(self.stored.as_bytes())
-        {
-            return [self.shown.as_bytes(), rest].concat().into();
         }
         let value = self.value(resource, stored);
         let mut bytes = encode(&value);
@@ -70,12 +63,15 @@ impl Lens {
 
     /// The tree of an object.
     pub(crate) fn value(&self, resource: &Resource, stored: &Stored) -> Value {
-        let mut value = convert::from_storage(resource, tree(stored));
+        let mut value = tree(stored);
         if self.reshapes(stored) {
-            schema::prune(&mut value, &resource.schema);
-            schema::default(&mut value, &resource.schema);
+            let own = value["apiVersion"].as_str().unwrap_or_default();
+            let schemas = resource.versions.as_ref().map(|versions| &versions.schemas);
+            let schema = schemas.and_then(|schemas| schemas.get(own)).unwrap_or(&resource.schema);
+            schema::prune(&mut value, schema);
+            schema::default(&mut value, schema);
         }
-        value
+        convert::from_storage(resource, value)
     }
 }
 

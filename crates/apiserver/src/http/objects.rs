@@ -141,7 +141,7 @@ async fn side(
     }
     let format = negotiate::negotiate(&incoming.headers)?;
     let outcome = match (subresource, verb) {
-        (Subresource::Scale(paths), "get") => engine.get_scale(call, paths)?,
+        (Subresource::Scale(paths), "get") => engine.get_scale(call, paths).await?,
         (Subresource::Scale(paths), "update") => {
             engine.update_scale(call, paths, body(call, incoming)?).await?
         }
@@ -188,7 +188,11 @@ fn body(call: &Call<'_>, incoming: &Incoming) -> Result<Decoded, Failure> {
         ));
     }
     if incoming.body.is_empty() {
-        return Err(Failure::bad_request("the body of the request is empty; an object was expected"));
+        return Err(Failure::bad_request(format!(
+            "the object provided is unrecognized (must be of type {}): couldn't get version/kind; json parse error: \
+             unexpected end of JSON input (<empty>)",
+            call.resource.kind
+        )));
     }
     read(media, incoming)
 }

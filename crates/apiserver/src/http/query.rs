@@ -46,9 +46,7 @@ impl Query {
         self.get(key)
             .map(|text| {
                 text.parse().map_err(|_| {
-                    Failure::bad_request(format!(
-                        "the query parameter {key} must be a whole number, not {text:?}"
-                    ))
+                    Failure::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"))
                 })
             })
             .transpose()

@@ -76,7 +76,12 @@ pub(super) async fn answer(
         Start::WithWhatThereIs { not_older } => {
             engine.fresh(not_older.0).await?;
             let snapshot = engine.store.list(storage, namespace);
-            watcher.initial(snapshot.iter(), snapshot.revision);
+            if call.resource.conversion_webhook().is_some() {
+                let objects = engine.shown_many(call.resource, snapshot.iter().cloned().collect()).await?;
+                watcher.initial(objects.iter(), snapshot.revision);
+            } else {
+                watcher.initial(snapshot.iter(), snapshot.revision);
+            }
             snapshot.revision
         }
         Start::FromNow => engine.store.revision(),
@@ -212,7 +217,7 @@ impl Watcher {
                 event = events.next() => match event {
                     None => self.ended = true,
                     Some(Err(lagged)) => self.expire(&lagged.to_string()),
-                    Some(Ok(event)) => self.take(&event),
+                    Some(Ok(event)) => self.take(event).await,
                 },
                 () = sleep_until(self.ends) => self.ended = true,
                 () = sleep_until(bookmark), if self.bookmarks && bookmark < self.ends => {
@@ -231,14 +236,42 @@ impl Watcher {
     }
 
     /// Writes an event and those that are there already.
-    fn take(&mut self, event: &Arc<Event>) {
-        self.event(event);
+    async fn take(&mut self, event: Arc<Event>) {
+        self.translated(event).await;
         while self.out.len() < CHUNK
+            && !self.ended
             && let Some(next) = self.events.as_mut().and_then(Subscription::try_next)
         {
             match next {
-                Ok(event) => self.event(&event),
+                Ok(event) => self.translated(event).await,
                 Err(lagged) => return self.expire(&lagged.to_string()),
+            }
+        }
+    }
+
+    /// Writes an event once its objects are in the version of the watch.
+    async fn translated(&mut self, event: Arc<Event>) {
+        if self.resource.conversion_webhook().is_none() {
+            return self.event(&event);
+        }
+        let engine = Arc::clone(&self.engine);
+        let objects = std::iter::once(&event.object).chain(&event.previous).cloned().collect();
+        let shown = tokio::select! {
+            () = self.closing.cancelled() => {
+                self.ended = true;
+                return;
+            }
+            shown = engine.shown_many(&self.resource, objects) => shown,
+        };
+        match shown.map(|objects| objects.into_iter()) {
+            Ok(mut objects) => {
+                if let Some(object) = objects.next() {
+                    self.event(&Event { kind: event.kind, object, previous: objects.next() });
+                }
+            }
+            Err(failure) => {
+                self.frame("ERROR", failure.to_value().to_string().as_bytes());
+                self.ended = true;
             }
         }
     }

@@ -169,6 +169,7 @@ impl ResourceLine<'_> {
             subresources: self.subresources.iter().map(|(name, line)| line.subresource(name)).collect(),
             storage: Storage { name: name.into(), api_version: api_version.into() },
             origin: Origin::BuiltIn,
+            versions: None,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! What is served: resource types, built-in and custom, and the catalog of those alive now.
 
-use std::sync::Arc;
+use std::{collections::BTreeMap, sync::Arc};
 
 use serde_json::Value;
 
@@ -55,6 +55,8 @@ pub struct Resource {
     pub storage: Storage,
     /// Where the type comes from.
     pub origin: Origin,
+    /// How a custom resource's objects get from one version to another; none for built-in types.
+    pub versions: Option<Arc<Versions>>,
 }
 
 impl Resource {
@@ -85,6 +87,14 @@ impl Resource {
     /// Whether status is written apart from the rest.
     pub fn has_status(&self) -> bool {
         self.subresources.contains(&Subresource::Status)
+    }
+
+    /// The webhook that converts objects between versions, where one does.
+    pub fn conversion_webhook(&self) -> Option<&ConversionWebhook> {
+        match &self.versions.as_ref()?.strategy {
+            ConversionStrategy::None => None,
+            ConversionStrategy::Webhook(webhook) => Some(webhook),
+        }
     }
 
     /// What a field selector sees in a field; `None` where selectors may not name it.
@@ -141,6 +151,36 @@ pub enum Origin {
         /// `metadata.uid` of the definition.
         uid: Arc<str>,
     },
+}
+
+/// All versions of a custom resource, served or not.
+#[derive(Debug, Default)]
+pub struct Versions {
+    /// `metadata.generation` of the definition: another one may convert in another way.
+    pub generation: i64,
+    /// Their types, by `apiVersion`.
+    pub schemas: BTreeMap<Arc<str>, Ref>,
+    /// How objects get from one to another.
+    pub strategy: ConversionStrategy,
+}
+
+/// How objects of a custom resource get from one version to another.
+#[derive(Debug, Default)]
+pub enum ConversionStrategy {
+    /// They are the same in all but their `apiVersion`.
+    #[default]
+    None,
+    /// A webhook is asked.
+    Webhook(ConversionWebhook),
+}
+
+/// The webhook that converts objects of a custom resource.
+#[derive(Debug)]
+pub struct ConversionWebhook {
+    /// `clientConfig` as in the definition.
+    pub client_config: Value,
+    /// The versions of `ConversionReview` that it understands, the best first.
+    pub review_versions: Vec<String>,
 }
 
 /// A subresource of a [`Resource`].

@@ -136,6 +136,26 @@ async fn answer(
     Ok(Response::builder().status(code).body(Full::new(Bytes::from(body))).expect("a response"))
 }
 
+/// The answer to a conversion: every object as `change` makes it, in the version that is asked for.
+pub(crate) fn convert(request: &Value, change: impl Fn(&mut Value, &str)) -> Reply {
+    let to = request["desiredAPIVersion"].as_str().unwrap_or_default();
+    let mut objects = request["objects"].clone();
+    for object in objects.as_array_mut().into_iter().flatten() {
+        if object["apiVersion"] != to {
+            change(object, to);
+            object["apiVersion"] = to.into();
+        }
+    }
+    conversion(&json!({"uid": request["uid"], "result": {"status": "Success"}, "convertedObjects": objects}))
+}
+
+/// The answer to a conversion with this `response`.
+pub(crate) fn conversion(response: &Value) -> Reply {
+    let review =
+        json!({"kind": "ConversionReview", "apiVersion": "apiextensions.k8s.io/v1", "response": response});
+    Reply::Raw(200, review.to_string())
+}
+
 pub(crate) fn allow() -> Reply {
     Reply::Review(json!({"allowed": true}))
 }

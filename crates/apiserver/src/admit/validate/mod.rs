@@ -8,6 +8,8 @@ mod service;
 mod webhooks;
 mod workload;
 
+pub(crate) use webhooks::client_config;
+
 use serde_json::Value;
 
 use crate::{

@@ -97,7 +97,7 @@ pub(super) fn spec(spec: &Value, field: &str, errors: &mut Vec<FieldError>) {
         }),
         errors,
     );
-    one_of(spec, "restartPolicy", field, &["Always", "Never", "OnFailure"], errors);
+    one_of(spec, "restartPolicy", field, &["Always", "OnFailure", "Never"], errors);
     one_of(spec, "dnsPolicy", field, &["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"], errors);
     not_negative(spec, "terminationGracePeriodSeconds", field, errors);
     if let Some(seconds) = spec["activeDeadlineSeconds"].as_i64().filter(|seconds| *seconds < 1) {
@@ -407,7 +407,7 @@ mod tests {
             ),
             (
                 json!({"containers": [{"name": "a", "image": "i"}], "restartPolicy": "Sometimes"}),
-                "spec.restartPolicy: Unsupported value: \"Sometimes\": supported values: \"Always\", \"Never\", \"OnFailure\"",
+                "spec.restartPolicy: Unsupported value: \"Sometimes\": supported values: \"Always\", \"OnFailure\", \"Never\"",
             ),
             (
                 json!({"containers": [{"name": "a", "image": "i", "ports": [{"containerPort": 70000}]}]}),

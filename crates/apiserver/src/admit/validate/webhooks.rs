@@ -64,7 +64,7 @@ fn webhook(hook: &Value, path: &str, errors: &mut Vec<FieldError>) {
     {
         errors.push(FieldError::not_supported(format!("{path}.reinvocationPolicy"), found, &reinvocation));
     }
-    client(&hook["clientConfig"], &format!("{path}.clientConfig"), errors);
+    client_config(&hook["clientConfig"], &format!("{path}.clientConfig"), errors);
 }
 
 /// A domain of at least three parts.
@@ -156,7 +156,8 @@ fn resources(found: &[&str], raw: &Value, path: &str, errors: &mut Vec<FieldErro
     }
 }
 
-fn client(config: &Value, path: &str, errors: &mut Vec<FieldError>) {
+/// What is wrong with the address of a webhook of any sort.
+pub(crate) fn client_config(config: &Value, path: &str, errors: &mut Vec<FieldError>) {
     match (config.get("url").and_then(Value::as_str), config.get("service").filter(|found| found.is_object()))
     {
         (Some(url), None) => check_url(url, &format!("{path}.url"), errors),

@@ -197,12 +197,11 @@ fn job_spec(spec: &Value, field: &str, errors: &mut Vec<FieldError>) {
     }
     pod::template(&spec["template"], &format!("{field}.template"), errors);
     let policy = text(&spec["template"]["spec"], "restartPolicy");
-    if !matches!(policy, "OnFailure" | "Never") {
-        errors.push(FieldError::not_supported(
-            format!("{field}.template.spec.restartPolicy"),
-            policy,
-            &["OnFailure", "Never"],
-        ));
+    let path = format!("{field}.template.spec.restartPolicy");
+    match policy {
+        "OnFailure" | "Never" => {}
+        "Always" => errors.push(FieldError::required(path, "valid values: \"OnFailure\", \"Never\"")),
+        other => errors.push(FieldError::not_supported(path, other, &["OnFailure", "Never"])),
     }
 }
 

@@ -27,7 +27,7 @@ use serde_json::Value;
 use tokio::net::TcpStream;
 use tokio_rustls::{TlsConnector, client::TlsStream};
 
-use super::config::{Address, Hook};
+use super::config::{Address, Callee};
 use crate::{
     engine::{Engine, view},
     object::Key,
@@ -63,12 +63,29 @@ enum Place {
     Service { namespace: String, name: String, port: u16 },
 }
 
+/// Why a webhook did not answer, in the words of Kubernetes where it has any.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CallError {
+    /// It cannot even be called.
+    #[error("{0}")]
+    Setup(String),
+    /// It was called.
+    #[error("{0}")]
+    Call(String),
+}
+
 impl Clients {
-    /// Asks a webhook. The error is a sentence, in the words of Kubernetes where it has any.
-    pub(super) async fn ask(&self, hook: &Hook, engine: &Engine, question: &Value) -> Result<Value, String> {
-        let (url, place) = target(hook)?;
-        let client = self.client(Peer { place, ca_bundle: hook.ca_bundle.clone() }, engine)?;
-        let failed = |why: String| format!("failed to call webhook: Post \"{url}\": {why}");
+    /// Asks a webhook.
+    pub(super) async fn ask(
+        &self,
+        callee: &Callee,
+        engine: &Engine,
+        question: &Value,
+    ) -> Result<Value, CallError> {
+        let (url, place) = target(callee).map_err(CallError::Setup)?;
+        let peer = Peer { place, ca_bundle: callee.ca_bundle.clone() };
+        let client = self.client(peer, engine).map_err(CallError::Setup)?;
+        let failed = |why: String| CallError::Call(format!("Post \"{url}\": {why}"));
         let request = Request::post(url.as_str())
             .header(http::header::CONTENT_TYPE, "application/json")
             .header(http::header::ACCEPT, "application/json, */*")
@@ -83,9 +100,9 @@ impl Clients {
                 .await
                 .map_err(|error| failed(error.to_string()))?
                 .to_bytes();
-            read(status, &body).map_err(|why| format!("failed to call webhook: {why}"))
+            read(status, &body).map_err(CallError::Call)
         };
-        match tokio::time::timeout(hook.timeout, asked).await {
+        match tokio::time::timeout(callee.timeout, asked).await {
             Ok(answer) => answer,
             Err(_) => Err(failed("context deadline exceeded".to_owned())),
         }
@@ -112,9 +129,9 @@ impl Clients {
 }
 
 /// The address of a call, and where its connections lead.
-fn target(hook: &Hook) -> Result<(String, Place), String> {
-    let timeout = format!("timeout={}s", hook.timeout.as_secs());
-    Ok(match &hook.address {
+fn target(callee: &Callee) -> Result<(String, Place), String> {
+    let timeout = format!("timeout={}s", callee.timeout.as_secs());
+    Ok(match &callee.address {
         Address::Url(url) => {
             let uri: Uri = url.parse().map_err(|error| format!("Unparsable URL: {error}"))?;
             let authority = uri.authority().ok_or("Unparsable URL: no host")?;

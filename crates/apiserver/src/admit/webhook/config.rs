@@ -76,15 +76,40 @@ pub(super) enum Address {
     Service { namespace: String, name: String, path: String, port: u16 },
 }
 
+/// Where a webhook is called, whom to trust there and how long to wait.
+#[derive(Debug, Clone)]
+pub(crate) struct Callee {
+    pub(super) address: Address,
+    /// Certificates of authorities that it may be signed by, in PEM.
+    pub(super) ca_bundle: Vec<u8>,
+    pub(super) timeout: Duration,
+}
+
+impl Callee {
+    /// From a `clientConfig`.
+    pub(crate) fn read(config: &Value, timeout: Duration) -> Self {
+        let service = &config["service"];
+        let address = match text(config, "url") {
+            "" => Address::Service {
+                namespace: text(service, "namespace").to_owned(),
+                name: text(service, "name").to_owned(),
+                path: text(service, "path").to_owned(),
+                port: service["port"].as_u64().and_then(|port| u16::try_from(port).ok()).unwrap_or(443),
+            },
+            url => Address::Url(url.to_owned()),
+        };
+        let ca_bundle = STANDARD.decode(text(config, "caBundle")).unwrap_or_default();
+        Self { address, ca_bundle, timeout }
+    }
+}
+
 /// One webhook of a configuration.
 #[derive(Debug)]
 pub(super) struct Hook {
     pub(super) name: String,
     /// The same between two reads of an unchanged configuration, and unlike every other webhook's.
     pub(super) id: String,
-    pub(super) address: Address,
-    /// Certificates of authorities that it may be signed by, in PEM.
-    pub(super) ca_bundle: Vec<u8>,
+    pub(super) callee: Callee,
     pub(super) rules: Vec<Rule>,
     pub(super) failure_policy: FailurePolicy,
     pub(super) match_policy: MatchPolicy,
@@ -92,7 +117,6 @@ pub(super) struct Hook {
     pub(super) object_selector: Result<LabelSelector, String>,
     pub(super) match_conditions: Vec<MatchCondition>,
     pub(super) side_effects: SideEffects,
-    pub(super) timeout: Duration,
     pub(super) review_versions: Vec<String>,
     pub(super) reinvocation: Reinvocation,
 }
@@ -160,23 +184,12 @@ fn parse(configuration: &str, object: &Value) -> Vec<Arc<Hook>> {
 }
 
 fn read(hook: &Value, id: String) -> Hook {
-    let config = &hook["clientConfig"];
-    let service = &config["service"];
-    let address = match text(config, "url") {
-        "" => Address::Service {
-            namespace: text(service, "namespace").to_owned(),
-            name: text(service, "name").to_owned(),
-            path: text(service, "path").to_owned(),
-            port: service["port"].as_u64().and_then(|port| u16::try_from(port).ok()).unwrap_or(443),
-        },
-        url => Address::Url(url.to_owned()),
-    };
+    let timeout = Duration::from_secs(hook["timeoutSeconds"].as_u64().unwrap_or(10).clamp(1, 30));
     let conditions = hook["matchConditions"].as_array().into_iter().flatten();
     Hook {
         name: text(hook, "name").to_owned(),
         id,
-        address,
-        ca_bundle: STANDARD.decode(text(config, "caBundle")).unwrap_or_default(),
+        callee: Callee::read(&hook["clientConfig"], timeout),
         rules: hook["rules"].as_array().into_iter().flatten().map(Rule::read).collect(),
         failure_policy: match text(hook, "failurePolicy") {
             "Ignore" => FailurePolicy::Ignore,
@@ -195,7 +208,6 @@ fn read(hook: &Value, id: String) -> Hook {
             "None" | "NoneOnDryRun" => SideEffects::NoneOnDryRun,
             _ => SideEffects::Some,
         },
-        timeout: Duration::from_secs(hook["timeoutSeconds"].as_u64().unwrap_or(10).clamp(1, 30)),
         review_versions: hook["admissionReviewVersions"]
             .as_array()
             .into_iter()

@@ -6,14 +6,14 @@ use futures::future::join_all;
 use serde_json::Value;
 
 use super::{
-    Attributes, Kind, Rehearsal, conditions,
+    Attributes, CallError, Kind, Rehearsal, conditions,
     config::{FailurePolicy, Hook, Reinvocation, SideEffects, Sort},
     review::{Question, Verdict},
     rules::{self, Invocation},
 };
 use crate::{
     admit,
-    engine::{Call, Engine, convert},
+    engine::{Call, Engine},
     patch, schema,
     status::Failure,
     types::{Origin, Resource},
@@ -57,7 +57,7 @@ impl Engine {
                 let invocation =
                     rules::invocation(hook, attributes, object.as_deref(), old, &served, &self.store)?;
                 let Some(invocation) = invocation else { continue };
-                if !conditions_hold(&invocation, attributes, object.as_deref(), old)? {
+                if !self.conditions_hold(&invocation, attributes, object.as_deref(), old).await? {
                     continue;
                 }
                 let changed =
@@ -98,14 +98,14 @@ impl Engine {
         for hook in &hooks {
             let found = rules::invocation(hook, attributes, object, old, &served, &self.store)?;
             if let Some(invocation) = found
-                && conditions_hold(&invocation, attributes, object, old)?
+                && self.conditions_hold(&invocation, attributes, object, old).await?
             {
                 invocations.push(invocation);
             }
         }
         let answers = join_all(invocations.iter().map(|invocation| async move {
-            let object = object.map(|object| seen(attributes.resource, invocation, object));
-            let old = old.map(|old| seen(attributes.resource, invocation, old));
+            let object = self.seen(attributes.resource, invocation, object).await?;
+            let old = self.seen(attributes.resource, invocation, old).await?;
             let verdict =
                 self.ask(Sort::Validating, attributes, invocation, object.as_ref(), old.as_ref()).await;
             match verdict {
@@ -131,8 +131,8 @@ impl Engine {
     ) -> Result<bool, Trouble> {
         let resource = attributes.resource;
         let name = &invocation.hook.name;
-        let shown = object.as_deref().map(|object| seen(resource, invocation, object));
-        let old = old.map(|old| seen(resource, invocation, old));
+        let shown = self.seen(resource, invocation, object.as_deref()).await.map_err(Trouble::Final)?;
+        let old = self.seen(resource, invocation, old).await.map_err(Trouble::Final)?;
         let verdict = self.ask(Sort::Mutating, attributes, invocation, shown.as_ref(), old.as_ref()).await?;
         verdict.warnings.iter().for_each(|warning| call.warn(warning.clone()));
         if !verdict.allowed {
@@ -161,7 +161,7 @@ impl Engine {
             patch::json_patch(&shown, &verdict.patch).map_err(|error| failed(plain(&error.to_string())))?;
         let mut patched = match &invocation.resource {
             Some(other) if attributes.kind == Kind::of(resource) => {
-                convert::from_storage(resource, convert::to_storage(other, &patched).into_owned())
+                self.as_shown_by(other, resource, &patched).await.map_err(Trouble::Final)?
             }
             _ => patched,
         };
@@ -190,8 +190,12 @@ impl Engine {
         }
         let question = Question::new(attributes, invocation, object, old)
             .map_err(|why| Trouble::Unanswered(format!("could not create admission objects: {why}")))?;
-        let answer =
-            self.webhooks.clients.ask(hook, self, &question.body).await.map_err(Trouble::Unanswered)?;
+        let answer = self.webhooks.ask(&hook.callee, self, &question.body).await.map_err(|error| {
+            Trouble::Unanswered(match error {
+                CallError::Setup(why) => why,
+                CallError::Call(why) => format!("failed to call webhook: {why}"),
+            })
+        })?;
         if let Some(why) = question.mismatch(&answer) {
             return Err(Trouble::Unanswered(format!("failed to call webhook: {why}")));
         }
@@ -199,37 +203,49 @@ impl Engine {
             .verdict(sort, &answer)
             .map_err(|why| Trouble::Unanswered(format!("received invalid webhook response: {why}")))
     }
-}
 
-/// Whether the conditions of a webhook hold for a request; what cannot be judged is up to the failure policy.
-fn conditions_hold(
-    invocation: &Invocation,
-    attributes: &Attributes<'_>,
-    object: Option<&Value>,
-    old: Option<&Value>,
-) -> Result<bool, Failure> {
-    if invocation.hook.match_conditions.is_empty() {
-        return Ok(true);
-    }
-    let object = object.map(|object| seen(attributes.resource, invocation, object));
-    let old = old.map(|old| seen(attributes.resource, invocation, old));
-    match conditions::hold(invocation, attributes, object.as_ref(), old.as_ref()) {
-        Ok(hold) => Ok(hold),
-        Err(why) if invocation.hook.failure_policy == FailurePolicy::Ignore => {
-            tracing::warn!(webhook = invocation.hook.name, why, "left out a webhook");
-            Ok(false)
+    /// Whether the conditions of a webhook hold for a request; what cannot be judged is up to the failure
+    /// policy.
+    async fn conditions_hold(
+        &self,
+        invocation: &Invocation,
+        attributes: &Attributes<'_>,
+        object: Option<&Value>,
+        old: Option<&Value>,
+    ) -> Result<bool, Failure> {
+        if invocation.hook.match_conditions.is_empty() {
+            return Ok(true);
         }
-        Err(why) => Err(Failure::forbidden(attributes.resource, &attributes.name, &why)),
+        let object = self.seen(attributes.resource, invocation, object).await?;
+        let old = self.seen(attributes.resource, invocation, old).await?;
+        match conditions::hold(invocation, attributes, object.as_ref(), old.as_ref()) {
+            Ok(hold) => Ok(hold),
+            Err(why) if invocation.hook.failure_policy == FailurePolicy::Ignore => {
+                tracing::warn!(webhook = invocation.hook.name, why, "left out a webhook");
+                Ok(false)
+            }
+            Err(why) => Err(Failure::forbidden(attributes.resource, &attributes.name, &why)),
+        }
     }
-}
 
-/// The object in the version that the webhook knows.
-fn seen(resource: &Resource, invocation: &Invocation, object: &Value) -> Value {
-    match &invocation.resource {
-        Some(other) if invocation.kind == Kind::of(other) => {
-            convert::from_storage(other, convert::to_storage(resource, object).into_owned())
+    /// The object in the version that the webhook knows.
+    async fn seen(
+        &self,
+        resource: &Resource,
+        invocation: &Invocation,
+        object: Option<&Value>,
+    ) -> Result<Option<Value>, Failure> {
+        match (&invocation.resource, object) {
+            (_, None) => Ok(None),
+            (Some(other), Some(object)) if invocation.kind == Kind::of(other) => {
+                let seen = self.as_shown_by(resource, other, object).await;
+                // Clients know these words twice.
+                seen.map(Some).map_err(|failure| {
+                    Failure::internal(format!("Internal error occurred: {}", failure.message))
+                })
+            }
+            (_, Some(object)) => Ok(Some(object.clone())),
         }
-        _ => object.clone(),
     }
 }
 

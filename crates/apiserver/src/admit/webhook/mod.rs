@@ -18,8 +18,10 @@ mod rules;
 
 use serde_json::Value;
 
+pub(crate) use self::{client::CallError, config::Callee};
 use self::{client::Clients, config::Configurations};
 use crate::{
+    engine::Engine,
     server::User,
     types::{Resource, Scope},
 };
@@ -29,6 +31,18 @@ use crate::{
 pub(crate) struct Webhooks {
     configurations: Configurations,
     clients: Clients,
+}
+
+impl Webhooks {
+    /// Asks a webhook of any sort a question.
+    pub(crate) async fn ask(
+        &self,
+        callee: &Callee,
+        engine: &Engine,
+        question: &Value,
+    ) -> Result<Value, CallError> {
+        self.clients.ask(callee, engine, question).await
+    }
 }
 
 /// What is done to an object, in the words of `AdmissionReview`.

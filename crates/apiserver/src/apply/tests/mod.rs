@@ -51,7 +51,7 @@ impl Story {
     fn replace(&mut self, manager: &str, mut new: Value) -> &mut Self {
         self.clock += 1;
         let writer = fixture::writer(manager, self.clock, &self.reset);
-        track_update(self.live.as_ref(), &mut new, &self.schema, &writer);
+        track_update(self.live.as_ref(), &mut new, &self.schema, &writer).unwrap();
         self.live = Some(new);
         self
     }

@@ -79,7 +79,7 @@ fn a_subresource_is_a_manager_of_its_own_and_cannot_name_owners() {
     let mut new = story.live.clone().unwrap();
     new["status"] = json!({"phase": "Ready"});
     new["metadata"]["managedFields"] = json!([]);
-    track_update(story.live.as_ref(), &mut new, &story.schema, &writer);
+    track_update(story.live.as_ref(), &mut new, &story.schema, &writer).unwrap();
     let entries = entries(&new).unwrap();
     assert_eq!(entries.as_array().unwrap().len(), 2);
     assert_eq!(entries[1]["subresource"], "status");

@@ -3,7 +3,10 @@
 //! A definition is defaulted and validated like any object, then its names are accepted and it is
 //! established ([`status_for`]); from then on [`resources_of`] tells what it serves.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -11,7 +14,10 @@ use thiserror::Error;
 
 pub use validate::{validate_definition, validate_definition_update};
 
-use super::{Column, Origin, Resource, ScalePaths, Scope, Storage, Subresource};
+use super::{
+    Column, ConversionStrategy, ConversionWebhook, Origin, Resource, ScalePaths, Scope, Storage, Subresource,
+    Versions,
+};
 use crate::schema::{Ref, StructuralError, read_root};
 
 mod structural;
@@ -185,6 +191,7 @@ pub fn resources_of(definition: &Value) -> Result<Vec<Resource>, DefinitionError
         name => Arc::from(name),
     };
     let storage = storage_version(definition).ok_or(DefinitionError::Missing { field: "storage version" })?;
+    let versions = Arc::new(versions_of(definition, &group, &kind)?);
     let mut resources = Vec::new();
     for version in
         spec["versions"].as_array().into_iter().flatten().filter(|version| version["served"] == true)
@@ -201,7 +208,7 @@ pub fn resources_of(definition: &Value) -> Result<Vec<Resource>, DefinitionError
             categories: strings(&names["categories"]).map(Into::into).collect(),
             scope: if spec["scope"] == "Cluster" { Scope::Cluster } else { Scope::Namespaced },
             verbs: VERBS.iter().map(|verb| Arc::from(*verb)).collect(),
-            schema: schema_of(version, &group, &kind)?,
+            schema: versions.schemas.get(&*format!("{group}/{name}")).cloned().unwrap_or_default(),
             columns: columns_of(version),
             selectable: selectable_of(version),
             subresources: subresources_of(version),
@@ -213,9 +220,31 @@ pub fn resources_of(definition: &Value) -> Result<Vec<Resource>, DefinitionError
                 definition: text(definition["metadata"].get("name")).into(),
                 uid: text(definition["metadata"].get("uid")).into(),
             },
+            versions: Some(Arc::clone(&versions)),
         });
     }
     Ok(resources)
+}
+
+fn versions_of(definition: &Value, group: &str, kind: &str) -> Result<Versions, DefinitionError> {
+    let spec = &definition["spec"];
+    let mut schemas = BTreeMap::new();
+    for version in spec["versions"].as_array().into_iter().flatten() {
+        let name = text(version.get("name"));
+        schemas.insert(format!("{group}/{name}").into(), schema_of(version, group, kind)?);
+    }
+    let conversion = &spec["conversion"];
+    let strategy = match text(conversion.get("strategy")) {
+        "Webhook" => ConversionStrategy::Webhook(ConversionWebhook {
+            client_config: conversion["webhook"]["clientConfig"].clone(),
+            review_versions: strings(&conversion["webhook"]["conversionReviewVersions"])
+                .map(ToOwned::to_owned)
+                .collect(),
+        }),
+        _ => ConversionStrategy::None,
+    };
+    let generation = definition["metadata"]["generation"].as_i64().unwrap_or_default();
+    Ok(Versions { generation, schemas, strategy })
 }
 
 fn schema_of(version: &Value, group: &str, kind: &str) -> Result<Ref, DefinitionError> {

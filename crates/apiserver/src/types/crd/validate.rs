@@ -269,26 +269,54 @@ fn check_conversion(conversion: &Value, errors: &mut Vec<FieldError>) {
     if conversion.is_null() {
         return;
     }
-    match text(conversion.get("strategy")) {
-        "None" => {
-            if !conversion["webhook"].is_null() {
-                let detail = "should not be set when strategy is not set to Webhook";
-                errors.push(FieldError::forbidden("spec.conversion.webhook", detail));
-            }
-        }
-        "Webhook" => {
-            if conversion["webhook"]["clientConfig"].is_null() {
-                let detail = "required when strategy is set to Webhook";
-                errors.push(FieldError::required("spec.conversion.webhook.clientConfig", detail));
-            }
-            if conversion["webhook"]["conversionReviewVersions"].as_array().is_none_or(Vec::is_empty) {
-                errors.push(FieldError::required("spec.conversion.webhook.conversionReviewVersions", ""));
-            }
-        }
+    // Fields are named as they were when this was designed; clients know the messages.
+    const CLIENT: &str = "spec.conversion.webhookClientConfig";
+    const VERSIONS: &str = "spec.conversion.conversionReviewVersions";
+    let webhook = &conversion["webhook"];
+    let strategy = text(conversion.get("strategy"));
+    match strategy {
+        "None" | "Webhook" => {}
         "" => errors.push(FieldError::required("spec.conversion.strategy", "")),
         other => {
             errors.push(FieldError::not_supported("spec.conversion.strategy", other, &["None", "Webhook"]));
         }
+    }
+    if strategy == "Webhook" {
+        match webhook.get("clientConfig").filter(|config| config.is_object()) {
+            None => errors.push(FieldError::required(CLIENT, "required when strategy is set to Webhook")),
+            Some(config) => crate::admit::validate::client_config(config, CLIENT, errors),
+        }
+        check_review_versions(&webhook["conversionReviewVersions"], VERSIONS, errors);
+        return;
+    }
+    let detail = "should not be set when strategy is not set to Webhook";
+    if webhook["clientConfig"].is_object() {
+        errors.push(FieldError::forbidden(CLIENT, detail));
+    }
+    if webhook["conversionReviewVersions"].as_array().is_some_and(|versions| !versions.is_empty()) {
+        errors.push(FieldError::forbidden(VERSIONS, detail));
+    }
+}
+
+fn check_review_versions(versions: &Value, path: &str, errors: &mut Vec<FieldError>) {
+    let found: Vec<&str> = super::strings(versions).collect();
+    if found.is_empty() {
+        errors.push(FieldError::required(path, ""));
+        return;
+    }
+    for (index, version) in found.iter().enumerate() {
+        let at = format!("{path}[{index}]");
+        if found[..index].contains(version) {
+            errors.push(FieldError::invalid(at, *version, "duplicate version"));
+            continue;
+        }
+        for why in crate::admit::names::label_1035(version) {
+            errors.push(FieldError::invalid(at.as_str(), *version, why));
+        }
+    }
+    if !found.iter().any(|version| ["v1", "v1beta1"].contains(version)) {
+        let why = "must include at least one of v1, v1beta1";
+        errors.push(FieldError::invalid(path, versions.clone(), why));
     }
 }
 
