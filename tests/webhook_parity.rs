@@ -6,6 +6,8 @@
 
 #[path = "../crates/apiserver/tests/support/hook.rs"]
 mod hook;
+#[path = "webhook_parity/versions.rs"]
+mod versions;
 
 use std::time::{Duration, Instant};
 
@@ -247,15 +249,14 @@ fn mask(text: &str) -> String {
     if masked.contains("/nope/deep") { "a patch that leads nowhere".to_owned() } else { masked }
 }
 
-#[tokio::test]
-async fn webhooks_are_asked_and_heard_as_on_a_real_api_server() {
+/// A control plane of API server and store alone, and a client of it.
+async fn real() -> Option<(Kubernetes, Client)> {
     let options = KubernetesOptions {
         controller_manager: false,
         scheduler: false,
         api_server_flags: vec!["--disable-admission-plugins=ServiceAccount".to_owned()],
     };
-    let Some(kubernetes) = parts::or_skip(Kubernetes::start(&options)) else { return };
-    let hook = Hook::start(script).await;
+    let kubernetes = parts::or_skip(Kubernetes::start(&options))?;
     let _ = rustls::crypto::ring::default_provider().install_default();
     let config = Config::from_custom_kubeconfig(
         Kubeconfig::read_from(kubernetes.kubeconfig()).unwrap(),
@@ -263,9 +264,30 @@ async fn webhooks_are_asked_and_heard_as_on_a_real_api_server() {
     )
     .await
     .unwrap();
-    let real = Peer { client: Client::try_from(config).unwrap(), hook: &hook };
+    Some((kubernetes, Client::try_from(config).unwrap()))
+}
+
+async fn ours() -> (Server, Client) {
     let server = Server::open(Store::memory(StoreOptions::default()), Options::default()).await.unwrap();
-    let ours = Peer { client: Client::new(server.service(User::admin()), "default"), hook: &hook };
+    let client = Client::new(server.service(User::admin()), "default");
+    (server, client)
+}
+
+#[tokio::test]
+async fn webapps_of_an_old_release_are_upgraded_in_place() {
+    let (_server, client) = ours().await;
+    let found = versions::upgrade(client).await;
+    let Some((_kubernetes, client)) = real().await else { return };
+    assert_eq!(found, versions::upgrade(client).await);
+}
+
+#[tokio::test]
+async fn webhooks_are_asked_and_heard_as_on_a_real_api_server() {
+    let Some((_kubernetes, client)) = real().await else { return };
+    let hook = Hook::start(script).await;
+    let real = Peer { client, hook: &hook };
+    let (_server, client) = ours().await;
+    let ours = Peer { client, hook: &hook };
     for peer in [&real, &ours] {
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
         assert_eq!(peer.json("POST", "/api/v1/namespaces", &namespace).await.0, 201);

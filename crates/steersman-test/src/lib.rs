@@ -39,6 +39,7 @@
 //! ```
 
 mod cluster;
+mod conversion;
 mod faults;
 mod inventory;
 mod manifest;
@@ -47,6 +48,7 @@ mod running;
 mod storm;
 
 pub use cluster::Cluster;
+pub use conversion::check_conversion;
 pub use faults::Faults;
 pub use inventory::Inventory;
 pub use manifest::assert_manifest;

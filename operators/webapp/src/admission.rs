@@ -1,7 +1,7 @@
 //! What is checked and filled in before a WebApp is stored.
 
 use crate::desired::{self, CONTAINER, NAME};
-use crate::types::WebAppSpec;
+use crate::types::{WebAppSpec, converter};
 use crate::{OPERATOR, WebApp};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::ResourceExt;
@@ -32,10 +32,10 @@ pub enum Latest {
     Refuse,
 }
 
-/// Adds the webhooks of WebApps.
+/// Adds the webhooks of WebApps: defaults, checks, and the conversion between their versions.
 #[must_use]
 pub fn webhooks(webhooks: Webhooks, policy: Policy) -> Webhooks {
-    webhooks.defaulter(Labels).validator(Checks(policy))
+    webhooks.defaulter(Labels).validator(Checks(policy)).converter(converter())
 }
 
 /// Gives every WebApp the label by which applications are found.

@@ -23,7 +23,7 @@ pub mod types;
 
 pub use admission::{Latest, Policy, webhooks};
 pub use reconcile::{WebApps, controller};
-pub use types::{Phase, WebApp, WebAppSpec, WebAppStatus, crd};
+pub use types::{Phase, WebApp, WebAppSpec, WebAppStatus, converter, crd, v1beta1};
 
 /// The operator's name: its field manager, and the first part of its lease's name.
 pub const OPERATOR: &str = "webapp";

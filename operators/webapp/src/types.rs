@@ -1,6 +1,7 @@
 //! The WebApp resource.
 
 mod schema;
+pub mod v1beta1;
 
 use k8s_openapi::api::core::v1::{EnvFromSource, EnvVar, LocalObjectReference, Probe};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
@@ -11,6 +12,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
+use steersman::convert::Converter;
 
 /// What a web application should be.
 #[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -231,8 +233,21 @@ impl fmt::Display for Phase {
 }
 
 /// The definition of the WebApp resource, as `kubectl apply` takes it.
+///
+/// `v1beta1` is served once somebody converts it, which the operator's webhooks do.
 pub fn crd() -> CustomResourceDefinition {
-    schema::with_rules(WebApp::crd())
+    let mut crd = schema::with_rules(WebApp::crd());
+    for mut version in v1beta1::WebApp::crd().spec.versions {
+        version.served = false;
+        version.storage = false;
+        crd.spec.versions.push(version);
+    }
+    crd
+}
+
+/// Converts between all versions of WebApp.
+pub fn converter() -> Converter<WebApp> {
+    Converter::new().spoke::<v1beta1::WebApp>()
 }
 
 #[cfg(test)]

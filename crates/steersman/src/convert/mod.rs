@@ -11,12 +11,21 @@
 //! What a spoke cannot say is not lost: it travels in the annotation
 //! `conversion.steersman.io/hub` and comes back with the next conversion to the hub. So every
 //! object of the hub is the same after a way through any spoke, whatever its converter forgot.
+//!
+//! [`Webhooks::converter`](crate::webhook::Webhooks::converter) serves a converter to the API server and writes
+//! into the definition where it is; [`migrate`] rewrites what is stored in an old version.
+
+mod migrate;
+pub(crate) mod review;
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 
+use kube::core::ApiResource;
 use serde_json::{Map, Value, json};
+
+pub use self::migrate::{Migration, migrate};
 
 use crate::error::Error;
 use crate::object::Object;
@@ -133,18 +142,12 @@ impl<H: Object> Converter<H> {
     /// # Errors
     /// When the body is none. What cannot be converted is told in the answer.
     pub fn answer(&self, body: &[u8]) -> Result<Value, Error> {
-        let review: Value = serde_json::from_slice(body)?;
-        let request = review.get("request").ok_or_else(|| Error::msg("a ConversionReview has a request"))?;
-        let to = request["desiredAPIVersion"].as_str().unwrap_or_default();
-        let objects = request["objects"].as_array().cloned().unwrap_or_default();
-        let converted: Result<Vec<Value>, Error> =
-            objects.into_iter().map(|object| self.convert(object, to)).collect();
-        let mut response = match converted {
-            Ok(objects) => json!({"result": {"status": "Success"}, "convertedObjects": objects}),
-            Err(error) => json!({"result": {"status": "Failure", "message": error.to_string()}}),
-        };
-        response["uid"] = request["uid"].clone();
-        Ok(json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview", "response": response}))
+        review::answer(body, |object, to| self.convert(object, to))
+    }
+
+    /// Every version of the kind, such as `example.com/v1beta1`, the hub first.
+    pub fn versions(&self) -> Vec<String> {
+        std::iter::once(H::api_version(&()).into_owned()).chain(self.spokes.keys().cloned()).collect()
     }
 
     /// The way of a version to the hub; none for the hub itself.
@@ -174,6 +177,30 @@ impl<H: Object> Default for Converter<H> {
 impl<H> fmt::Debug for Converter<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Converter").field(&self.spokes.keys().collect::<Vec<_>>()).finish()
+    }
+}
+
+/// A converter whose kind does not matter any more.
+pub(crate) trait Convert: Send + Sync {
+    /// The hub.
+    fn resource(&self) -> ApiResource;
+    /// Every version, the hub first.
+    fn versions(&self) -> Vec<String>;
+    /// An object in another version.
+    fn convert(&self, object: Value, to: &str) -> Result<Value, Error>;
+}
+
+impl<H: Object> Convert for Converter<H> {
+    fn resource(&self) -> ApiResource {
+        H::api_resource()
+    }
+
+    fn versions(&self) -> Vec<String> {
+        Converter::versions(self)
+    }
+
+    fn convert(&self, object: Value, to: &str) -> Result<Value, Error> {
+        Converter::convert(self, object, to)
     }
 }
 
@@ -295,5 +322,4 @@ fn apply(value: &mut Value, patch: &Value) {
 }
 
 #[cfg(test)]
-#[path = "convert_tests.rs"]
 mod tests;

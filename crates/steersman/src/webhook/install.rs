@@ -13,14 +13,17 @@ use kube::{Client, Resource};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::conversion::Conversion;
 use super::handler::{Handler, Sort};
-use super::{FailurePolicy, Reach, WebhookError, WebhookOptions};
+use super::{CONVERT, FailurePolicy, Reach, WebhookError, WebhookOptions};
+use crate::convert::Convert;
 
 /// The configurations of a manager's webhooks, but for the CA.
 pub(super) struct Configurations {
     name: String,
     mutating: Vec<MutatingWebhook>,
     validating: Vec<ValidatingWebhook>,
+    conversions: Vec<Conversion>,
 }
 
 impl Configurations {
@@ -28,13 +31,20 @@ impl Configurations {
     pub(super) fn of(
         name: &str,
         handlers: &[Box<dyn Handler>],
+        converters: &[Box<dyn Convert>],
         options: &WebhookOptions,
         bound: SocketAddr,
     ) -> Option<Self> {
         if matches!(options.reach, Reach::Unmanaged { .. }) {
             return None;
         }
-        let mut configurations = Self { name: name.to_owned(), mutating: Vec::new(), validating: Vec::new() };
+        let convert = client_config(&options.reach, bound, CONVERT);
+        let mut configurations = Self {
+            name: name.to_owned(),
+            mutating: Vec::new(),
+            validating: Vec::new(),
+            conversions: converters.iter().map(|found| Conversion::of(&**found, &convert)).collect(),
+        };
         let failure_policy = Some(
             match options.failure_policy {
                 FailurePolicy::Fail => "Fail",
@@ -89,6 +99,9 @@ impl Configurations {
             webhooks.iter_mut().for_each(|hook| hook.client_config.ca_bundle.clone_from(&ca));
             let object = ValidatingWebhookConfiguration { metadata, webhooks: Some(webhooks) };
             self.write(client, &object).await?;
+        }
+        for conversion in &self.conversions {
+            conversion.install(client, ca.as_ref()).await?;
         }
         Ok(())
     }

@@ -102,10 +102,10 @@ impl Keeper {
         tasks: &mut JoinSet<()>,
     ) -> Result<(), WebhookError> {
         let Serving { name, client, clock, metrics, stop } = serving;
-        let Webhooks { options, handlers } = webhooks;
+        let Webhooks { options, handlers, converters } = webhooks;
         let address = options.address;
         let bound = listener.local_addr().map_err(|source| WebhookError::Listen { address, source })?;
-        let configurations = Configurations::of(&name, &handlers, &options, bound);
+        let configurations = Configurations::of(&name, &handlers, &converters, &options, bound);
         let mut keeper = Self {
             shown: Arc::default(),
             names: names(&options.reach, bound),
@@ -117,7 +117,7 @@ impl Keeper {
             own: None,
         };
         let acceptor = keeper.shown.acceptor()?;
-        let server = Server::new(handlers, options.timeout, &metrics);
+        let server = Server::new(handlers, converters, options.timeout, &metrics);
         tasks.spawn(server.serve(listener, acceptor, stop.clone()));
         keeper.settle().await?;
         tracing::info!(address = %bound, "serving webhooks");

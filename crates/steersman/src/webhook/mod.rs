@@ -1,8 +1,10 @@
-//! Admission webhooks: judging and completing objects before the API server stores them.
+//! Webhooks: judging and completing objects before the API server stores them, and converting them between
+//! versions.
 //!
 //! ```text
 //!   API server ──HTTPS──▶ server ──▶ Defaulter   (first: fills in what is missing)
-//!                           │    └─▶ Validator   (then: says what is wrong, field by field)
+//!                           │    ├─▶ Validator   (then: says what is wrong, field by field)
+//!                           │    └─▶ Converter   (/convert: the same object in another version)
 //!                           └── certificates: files, a Secret of our own, or made for this process
 //!   install: the webhook configurations, with the CA that the API server must trust
 //! ```
@@ -45,6 +47,7 @@
 
 mod authority;
 mod certificates;
+mod conversion;
 mod findings;
 mod handler;
 mod install;
@@ -63,6 +66,11 @@ pub use self::findings::{Findings, Problem};
 pub use self::handler::{Admission, Defaulter, Operation, Validator};
 use self::handler::{Defaults, Handler, Validates};
 pub(crate) use self::keeper::{Certified, Keeper, Serving};
+use crate::convert::{Convert, Converter};
+use crate::object::Object;
+
+/// Where every conversion is asked for.
+pub(crate) const CONVERT: &str = "/convert";
 
 /// Where webhooks are served, and how the API server finds and trusts them.
 #[derive(Clone, Debug)]
@@ -154,12 +162,23 @@ pub enum FailurePolicy {
 pub struct Webhooks {
     pub(crate) options: WebhookOptions,
     pub(crate) handlers: Vec<Box<dyn Handler>>,
+    pub(crate) converters: Vec<Box<dyn Convert>>,
 }
 
 impl Webhooks {
     /// No webhooks yet.
     pub fn new(options: WebhookOptions) -> Self {
-        Self { options, handlers: Vec::new() }
+        Self { options, handlers: Vec::new(), converters: Vec::new() }
+    }
+
+    /// Converts objects of a kind between its versions.
+    ///
+    /// At the start its CustomResourceDefinition is told to ask here, and to serve every version that the
+    /// converter knows; so a definition may leave all but the hub unserved until somebody can convert them.
+    #[must_use]
+    pub fn converter<H: Object>(mut self, converter: Converter<H>) -> Self {
+        self.converters.push(Box::new(converter));
+        self
     }
 
     /// Judges objects of a kind.
@@ -187,6 +206,12 @@ impl Webhooks {
                 ));
             }
         }
+        let mut kinds = std::collections::HashSet::new();
+        for resource in self.converters.iter().map(|converter| converter.resource()) {
+            if !kinds.insert((resource.group.clone(), resource.kind.clone())) {
+                return Err(format!("two converters of {}; put all versions into one", resource.kind));
+            }
+        }
         if self.options.timeout < Duration::from_secs(1) || self.options.timeout > Duration::from_secs(30) {
             return Err("the timeout of webhooks must be between 1 and 30 seconds".to_owned());
         }
@@ -196,7 +221,10 @@ impl Webhooks {
 
 impl fmt::Debug for Webhooks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let paths: Vec<String> = self.handlers.iter().map(|handler| handler.path()).collect();
+        let mut paths: Vec<String> = self.handlers.iter().map(|handler| handler.path()).collect();
+        if !self.converters.is_empty() {
+            paths.push(CONVERT.to_owned());
+        }
         f.debug_struct("Webhooks").field("options", &self.options).field("paths", &paths).finish()
     }
 }
@@ -233,7 +261,7 @@ pub enum WebhookError {
         /// What the API server said.
         message: String,
     },
-    /// The webhook configurations cannot be written.
+    /// The webhook configurations, or the definition of a kind to be converted, cannot be written.
     #[error("cannot write the webhook configuration {name}: {message}")]
     Install {
         /// Its name.

@@ -15,6 +15,7 @@ use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
+use serde_json::Value;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::timeout;
@@ -22,8 +23,11 @@ use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use super::CONVERT;
 use super::handler::Handler;
 use super::review::Request;
+use crate::convert::{Convert, review};
+use crate::error::Error;
 use crate::metrics::{Metrics, WebhookMetrics};
 
 /// Bodies may not be larger than this: two objects of the largest size and what is around them.
@@ -46,16 +50,52 @@ pub(super) struct Server {
 }
 
 struct Route {
-    handler: Box<dyn Handler>,
+    work: Work,
     metrics: WebhookMetrics,
 }
 
+/// What is done at a path.
+enum Work {
+    Admission(Box<dyn Handler>),
+    Conversion(Vec<Box<dyn Convert>>),
+}
+
+impl Work {
+    /// The answer to the body of a call.
+    async fn answer(&self, body: &[u8]) -> Result<Value, Refusal> {
+        match self {
+            Self::Admission(handler) => {
+                let request = Request::parse(body).map_err(Refusal::NoReview)?;
+                let response = handler.handle(&request).await.map_err(Refusal::Failed)?;
+                Ok(request.answer(response))
+            }
+            Self::Conversion(converters) => {
+                review::answer_all(converters, body).map_err(|error| Refusal::NoReview(error.to_string()))
+            }
+        }
+    }
+}
+
+/// Why there is no answer.
+enum Refusal {
+    /// The body makes no sense.
+    NoReview(String),
+    /// The code behind the webhook could not tell.
+    Failed(Error),
+}
+
 impl Server {
-    pub(super) fn new(handlers: Vec<Box<dyn Handler>>, patience: Duration, metrics: &Metrics) -> Self {
-        let routes = handlers.into_iter().map(|handler| {
-            let path = handler.path();
+    pub(super) fn new(
+        handlers: Vec<Box<dyn Handler>>,
+        converters: Vec<Box<dyn Convert>>,
+        patience: Duration,
+        metrics: &Metrics,
+    ) -> Self {
+        let admission = handlers.into_iter().map(|handler| (handler.path(), Work::Admission(handler)));
+        let conversion = (!converters.is_empty()).then(|| (CONVERT.to_owned(), Work::Conversion(converters)));
+        let routes = admission.chain(conversion).map(|(path, work)| {
             let metrics = metrics.webhook(&path);
-            (path, Route { handler, metrics })
+            (path, Route { work, metrics })
         });
         Self { routes: Arc::new(routes.collect()), patience }
     }
@@ -125,6 +165,7 @@ impl Server {
         }
         let patience =
             asked_patience(request.uri().query()).unwrap_or(self.patience).min(Duration::from_secs(30));
+        let path = request.uri().path().to_owned();
         let begin = tokio::time::Instant::now();
         let body = match timeout(patience, Limited::new(request.into_body(), BODY_LIMIT).collect()).await {
             Ok(Ok(body)) => body.to_bytes(),
@@ -133,29 +174,23 @@ impl Server {
             }
             Err(_) => return text(StatusCode::REQUEST_TIMEOUT, "the body did not come in time".to_owned()),
         };
-        let request = match Request::parse(&body) {
-            Ok(request) => request,
-            Err(why) => return text(StatusCode::BAD_REQUEST, why),
-        };
         let left = patience.saturating_sub(begin.elapsed()).saturating_sub(MARGIN);
-        let handled = AssertUnwindSafe(route.handler.handle(&request)).catch_unwind();
+        let handled = AssertUnwindSafe(route.work.answer(&body)).catch_unwind();
         match timeout(left, handled).await {
-            Ok(Ok(Ok(response))) => {
-                let answer = request.answer(response).to_string();
-                with_type(StatusCode::OK, "application/json", answer)
-            }
-            Ok(Ok(Err(error))) => {
-                tracing::warn!(%error, path = route.handler.path(), "a webhook failed");
+            Ok(Ok(Ok(answer))) => with_type(StatusCode::OK, "application/json", answer.to_string()),
+            Ok(Ok(Err(Refusal::NoReview(why)))) => text(StatusCode::BAD_REQUEST, why),
+            Ok(Ok(Err(Refusal::Failed(error)))) => {
+                tracing::warn!(%error, path, "a webhook failed");
                 text(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
             }
             Ok(Err(panic)) => {
                 route.metrics.panicked();
                 let words = words(&*panic);
-                tracing::error!(panic = words, path = route.handler.path(), "a webhook panicked");
+                tracing::error!(panic = words, path, "a webhook panicked");
                 text(StatusCode::INTERNAL_SERVER_ERROR, format!("panic: {words} [recovered]"))
             }
             Err(_) => {
-                tracing::warn!(path = route.handler.path(), ?patience, "a webhook took too long");
+                tracing::warn!(path, ?patience, "a webhook took too long");
                 let why = format!("no decision within {} s", patience.as_secs());
                 text(StatusCode::GATEWAY_TIMEOUT, why)
             }
