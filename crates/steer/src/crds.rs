@@ -26,8 +26,11 @@ pub(crate) fn all() -> Vec<CustomResourceDefinition> {
 pub(crate) async fn install(client: &Client) -> anyhow::Result<()> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let params = PatchParams::apply("steer").force();
-    for definition in all() {
+    for mut definition in all() {
         let name = definition.name_any();
+        if let Some(live) = api.get_opt(&name).await? {
+            keep_served(&mut definition, &live);
+        }
         api.patch(&name, &params, &Patch::Apply(&definition)).await.with_context(|| name.clone())?;
         let deadline = Instant::now() + ESTABLISHED_WITHIN;
         while !established(&api.get(&name).await?) {
@@ -38,6 +41,15 @@ pub(crate) async fn install(client: &Client) -> anyhow::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Keeps versions served that a webhook converts, so that nobody is cut off while a replica starts.
+fn keep_served(definition: &mut CustomResourceDefinition, live: &CustomResourceDefinition) {
+    let converted = live.spec.conversion.as_ref().is_some_and(|found| found.strategy == "Webhook");
+    let served = |name: &str| live.spec.versions.iter().any(|version| version.served && version.name == name);
+    for version in &mut definition.spec.versions {
+        version.served |= converted && served(&version.name);
+    }
 }
 
 fn established(definition: &CustomResourceDefinition) -> bool {
