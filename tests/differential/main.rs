@@ -95,6 +95,7 @@ fn address(object: &mut Value, to: &str) {
 }
 
 #[tokio::test]
+#[allow(clippy::print_stdout, reason = "the number of requests is what one wants to know")]
 async fn both_servers_answer_every_request_alike() {
     let options = KubernetesOptions {
         controller_manager: false,

@@ -50,7 +50,7 @@ async fn apply(client: &Client, definition: &CustomResourceDefinition) {
 }
 
 /// Lives through an upgrade and tells what it saw.
-pub async fn upgrade(client: Client) -> Vec<Value> {
+pub(crate) async fn upgrade(client: Client) -> Vec<Value> {
     let mut seen = Vec::new();
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
     let beta: Api<v1beta1::WebApp> = Api::namespaced(client.clone(), "default");
