@@ -94,7 +94,7 @@ impl Resources {
         status.observed_trigger = resource.annotations().get(TRIGGER).cloned();
         status.attempt = Some(attempt);
         observe(&mut status, cx);
-        let Written::Yes(resource) = write(cx, resource, &status, OnChange::Yield).await? else {
+        let Written::Yes(resource) = self.write(cx, resource, &status, OnChange::Yield).await? else {
             return Ok(Outcome::Requeue("changed meanwhile"));
         };
         match plans {
@@ -131,9 +131,24 @@ impl Resources {
         );
         if resource.status.as_ref() != Some(&status) {
             cx.event(EventType::Warning, PLUGIN_UNAVAILABLE, message);
-            write(cx, resource, &status, OnChange::Yield).await?;
+            self.write(cx, resource, &status, OnChange::Yield).await?;
         }
         Ok(Outcome::RequeueAfter(delay, "the plugin cannot be asked"))
+    }
+
+    /// Writes the status, and tells the history's database what it is now.
+    async fn write(
+        &self,
+        cx: &Context,
+        resource: &Resource,
+        status: &ResourceStatus,
+        on_change: OnChange,
+    ) -> Result<Written, Error> {
+        let written = write(cx, resource, status, on_change).await?;
+        if let Written::Yes(resource) = &written {
+            self.catalog.saw(resource);
+        }
+        Ok(written)
     }
 
     /// Gets the plugin ready and lets it look at the task.
@@ -181,7 +196,7 @@ impl Resources {
         if let Some(attempt) = &mut status.attempt {
             attempt.phase = acting(task.operation);
         }
-        let Written::Yes(resource) = write(cx, &resource, &status, OnChange::Insist).await? else {
+        let Written::Yes(resource) = self.write(cx, &resource, &status, OnChange::Insist).await? else {
             return Ok(Outcome::Requeue("changed meanwhile"));
         };
         self.act(resource, plugin, task, plan, cx).await
@@ -308,7 +323,7 @@ impl Resources {
         status.message = Some(redact(&message, [&task.config, &task.parameters]));
         // What is known only here must outlive a server that does not answer.
         lock(&self.unsaved).insert(task.attempt.clone(), checkpoint);
-        if let Written::Yes(_) = write(cx, resource, &status, OnChange::Insist).await? {
+        if let Written::Yes(_) = self.write(cx, resource, &status, OnChange::Insist).await? {
             lock(&self.unsaved).remove(&task.attempt);
         }
         Ok(Outcome::RequeueAfter(after, "the action is under way"))
@@ -329,7 +344,7 @@ impl Resources {
         }
         let config = self.plugins.config(resource, None);
         status.message = Some(redact(message, [&config, &resource.spec.parameters]));
-        write(cx, resource, &status, OnChange::Insist).await?;
+        self.write(cx, resource, &status, OnChange::Insist).await?;
         Ok(Outcome::RequeueAfter(delay, "the action may be under way"))
     }
 
@@ -393,7 +408,7 @@ impl Resources {
             }
         };
         observe(&mut status, cx);
-        let Written::Yes(written) = write(cx, resource, &status, OnChange::Insist).await? else {
+        let Written::Yes(written) = self.write(cx, resource, &status, OnChange::Insist).await? else {
             return Ok(Outcome::Requeue("changed meanwhile"));
         };
         lock(&self.unsaved).remove(&attempt.id);
@@ -456,7 +471,7 @@ impl Resources {
             entry.phase = "initializing".into();
             entry.error_message = Some(message);
             self.catalog.remember(entry).await;
-            write(cx, resource, &status, OnChange::Yield).await?;
+            self.write(cx, resource, &status, OnChange::Yield).await?;
         }
         Ok(match operation {
             Operation::Apply => Outcome::Done,

@@ -83,6 +83,9 @@ pub fn controllers(manager: Manager, options: Options) -> Manager {
             let users = cache.view::<Resource>().by_index("type", &changed.name_any());
             users.iter().map(|user| Key::of(&**user)).collect()
         })
+        // What the operator writes itself is no news to it: it would put what failed among what users
+        // want, as long as there is more to do than can be done.
+        .predicate(Predicate::generation_changed().or(Predicate::annotations_changed()))
         .field_manager(OPERATOR)
         .finalizer(FINALIZER)
         .concurrency(settings.max_concurrent_reconciles.max(1))
