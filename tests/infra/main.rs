@@ -16,7 +16,7 @@ use std::{
 };
 
 use scenario::{Place, scenario};
-use support::{Up, eventually, steer};
+use support::{Up, audit::Audit, eventually, steer};
 use world::World;
 use xtask::parts::{self, Kubernetes, KubernetesOptions, Postgres, or_skip};
 
@@ -51,11 +51,21 @@ struct Operator {
 
 impl Operator {
     fn start(kubeconfig: &Path, dir: &Path, variables: &[(&'static str, String)]) -> Self {
+        Self::start_with(kubeconfig, dir, variables, &["--install-crds"])
+    }
+
+    fn start_with(
+        kubeconfig: &Path,
+        dir: &Path,
+        variables: &[(&'static str, String)],
+        args: &[&str],
+    ) -> Self {
         let port = parts::free_port().unwrap();
         let log = dir.with_extension("log");
         let out = fs::File::options().create(true).append(true).open(&log).unwrap();
         let child = Command::new(steer())
-            .args(["run", "infra", "--install-crds", "--metrics-address", "127.0.0.1:0"])
+            .args(["run", "infra", "--metrics-address", "127.0.0.1:0"])
+            .args(args)
             .args(["--health-address", "127.0.0.1:0", "--rest-address", &format!("127.0.0.1:{port}")])
             .arg("--data-dir")
             .arg(dir)
@@ -96,8 +106,12 @@ impl Drop for Operator {
 
 /// The API server and its store, without controllers: nothing here needs pods.
 fn kubernetes() -> Option<Kubernetes> {
-    let options =
-        KubernetesOptions { controller_manager: false, scheduler: false, ..KubernetesOptions::default() };
+    audited(Vec::new())
+}
+
+/// The same with more flags for the API server.
+fn audited(api_server_flags: Vec<String>) -> Option<Kubernetes> {
+    let options = KubernetesOptions { controller_manager: false, scheduler: false, api_server_flags };
     or_skip(Kubernetes::start(&options))
 }
 
@@ -128,12 +142,19 @@ fn the_scenario_on_postgresql() {
 }
 
 #[test]
-fn the_scenario_on_a_real_control_plane() {
-    let (Some(kubernetes), Some(server)) = (kubernetes(), or_skip(parts::postgres())) else { return };
+fn the_scenario_on_a_real_control_plane_with_the_rights_that_are_asked_for() {
     let (folder, world) = (tempfile::tempdir().unwrap(), World::start());
+    let audit = Audit::new(folder.path());
+    let Some(kubernetes) = audited(audit.flags()) else { return };
+    let Some(server) = or_skip(parts::postgres()) else { return };
     let manifests = support::repository().join("config/infra");
     kubernetes.run(&["apply", "--server-side", "-k", manifests.to_str().unwrap()]).unwrap();
     let variables = [hurry(), database(&server)].concat();
-    let operator = Operator::start(kubernetes.kubeconfig(), &folder.path().join("one"), &variables);
+    let account = "system:serviceaccount:infra-system:infra-manager";
+    let account = kubernetes.kubeconfig_for(account, "system:serviceaccounts").unwrap();
+    let at_home = ["--lease-namespace", "infra-system"];
+    let operator = Operator::start_with(&account, &folder.path().join("one"), &variables, &at_home);
     scenario(&Place { address: &operator.address, kubeconfig: kubernetes.kubeconfig() }, &world);
+    let denied = audit.denied();
+    assert!(denied.is_empty(), "rights are missing: {denied:#?}");
 }

@@ -2,6 +2,10 @@
 
 #![allow(dead_code, unreachable_pub, reason = "each test uses some of it")]
 
+pub mod audit;
+pub mod usage;
+pub mod way;
+
 use std::{
     fs,
     io::{Read as _, Write as _},

@@ -50,11 +50,12 @@ pub fn root() -> PathBuf {
     manifest.parent().unwrap_or(manifest).to_path_buf()
 }
 
-/// Every generator, in the order in which they run: the last one runs code that the first writes.
+/// Every generator, in the order in which they run: some run code that the first writes.
 pub fn generators() -> Vec<Generator> {
     vec![
         Generator { name: "types", run: types::generate },
         Generator { name: "crds", run: custom_resource_definitions },
+        Generator { name: "roles", run: roles },
     ]
 }
 
@@ -121,33 +122,50 @@ fn write(root: &Path, file: &GeneratedFile) -> anyhow::Result<()> {
     fs::write(&path, &file.contents).with_context(|| format!("writing {}", path.display()))
 }
 
-/// The CRDs of the operators, as the binary itself prints them. The binary is asked instead of
-/// linked, so that this crate stays small to build.
+/// The CRDs of the operators.
 fn custom_resource_definitions(root: &Path) -> anyhow::Result<Outcome> {
-    let folder = tempfile::tempdir().context("creating a folder for the CRDs")?;
+    written_by_steer(root, "crds", Path::new("config/crd/bases"))
+}
+
+/// The accounts and roles of the operators.
+fn roles(root: &Path) -> anyhow::Result<Outcome> {
+    written_by_steer(root, "rbac", Path::new("config"))
+}
+
+/// What a command of the binary writes into a folder. The binary is asked instead of linked, so that this
+/// crate stays small to build.
+fn written_by_steer(root: &Path, command: &str, target: &Path) -> anyhow::Result<Outcome> {
+    let folder = tempfile::tempdir().with_context(|| format!("creating a folder for `steer {command}`"))?;
     let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
         .current_dir(root)
         .args(["run", "--quiet", "--package", "steersman-steer", "--bin", "steer", "--"])
-        .args(["crds", "--dir"])
+        .args([command, "--dir"])
         .arg(folder.path())
         .status()
-        .context("running `steer crds`")?;
+        .with_context(|| format!("running `steer {command}`"))?;
     if !status.success() {
-        bail!("`steer crds` failed: {status}");
+        bail!("`steer {command}` failed: {status}");
     }
     let mut files = Vec::new();
-    for entry in fs::read_dir(folder.path())? {
-        let entry = entry?;
-        files.push(GeneratedFile {
-            path: Path::new("config/crd/bases").join(entry.file_name()),
-            contents: fs::read(entry.path())?,
-        });
-    }
+    collect(folder.path(), target, &mut files)?;
     if files.is_empty() {
-        bail!("`steer crds` wrote no file");
+        bail!("`steer {command}` wrote no file");
     }
     files.sort_by(|left, right| left.path.cmp(&right.path));
     Ok(Outcome::Files(files))
+}
+
+/// Every file below a folder, with its path below another.
+fn collect(folder: &Path, target: &Path, files: &mut Vec<GeneratedFile>) -> anyhow::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let target = target.join(entry.file_name());
+        match entry.file_type()?.is_dir() {
+            true => collect(&entry.path(), &target, files)?,
+            false => files.push(GeneratedFile { path: target, contents: fs::read(entry.path())? }),
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -19,9 +19,10 @@
 //! - `runtime`: pods in namespaces, as plain processes, or fake;
 //! - [`sandbox_init`]: what runs in the processes that the runtime starts;
 //! - `logs`, `kubelet`: log files and the endpoints that serve them;
-//! - `service`: the proxy;
+//! - `service`: the proxy; `egress`: the API server's way to Services;
 //! - [`programs`]: what containers of our own image run.
 
+mod egress;
 mod image;
 mod init;
 mod kubelet;

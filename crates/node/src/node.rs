@@ -1,17 +1,19 @@
 //! A node from start to end.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::api::Api;
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
 
+use crate::egress;
 use crate::image::{ImageMap, Mapping};
 use crate::kubelet::{self, Endpoints};
 use crate::logs::Logs;
@@ -37,6 +39,14 @@ pub enum NodeError {
         #[source]
         source: Box<kube::Error>,
     },
+    /// The socket for the API server could not be set up.
+    #[error("cannot listen on the egress socket {}: {source}; choose another path with --egress-socket", path.display())]
+    Egress {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
     /// The kubelet's endpoints could not be set up.
     #[error("cannot serve the kubelet's endpoints on {address}: {message}")]
     Endpoints {
@@ -56,6 +66,7 @@ pub struct Node {
     acceptor: TlsAcceptor,
     address: SocketAddr,
     registration: Registration,
+    egress: Option<UnixListener>,
 }
 
 impl std::fmt::Debug for Node {
@@ -88,6 +99,12 @@ impl Node {
         let address = listener.local_addr().map_err(|error| failed(error.to_string()))?;
         let acceptor =
             kubelet::acceptor(&options, address.ip()).map_err(|error| failed(error.to_string()))?;
+        let egress = match &options.egress_socket {
+            Some(path) => Some(
+                egress::listen(path).map_err(|source| NodeError::Egress { path: path.clone(), source })?,
+            ),
+            None => None,
+        };
         let registration =
             Registration::new(client.clone(), &options, address, runtime.kind(), machine_size());
         registration
@@ -97,7 +114,7 @@ impl Node {
         tracing::info!(
             name = options.name, runtime = runtime.kind().name(), %address, "node registered"
         );
-        Ok(Node { client, options, runtime, listener, acceptor, address, registration })
+        Ok(Node { client, options, runtime, listener, acceptor, address, registration, egress })
     }
 
     /// Which runtime was chosen.
@@ -124,7 +141,7 @@ impl Node {
     /// # Errors
     /// None today; the place for what a node cannot go on without.
     pub async fn run(self, shutdown: CancellationToken) -> Result<(), NodeError> {
-        let Node { client, options, runtime, listener, acceptor, registration, address } = self;
+        let Node { client, options, runtime, listener, acceptor, registration, address, egress } = self;
         let mut tasks = JoinSet::new();
         let network = runtime.network().clone();
         let directory = Directory::new(name_server(&options, &runtime));
@@ -148,6 +165,9 @@ impl Node {
         tasks.spawn(registration.keep());
         let endpoints = Endpoints { pods: known.clone(), logs, clock: options.clock.clone() };
         tasks.spawn(kubelet::serve(listener, acceptor, endpoints, shutdown.clone()));
+        if let Some(egress) = egress {
+            tasks.spawn(egress::serve(egress, network.clone(), options.service_range, shutdown.clone()));
+        }
         tasks.spawn(serve_names(network.clone(), directory.clone(), shutdown.clone()));
 
         let services = watched::<Service>(&mut tasks, Api::all(client.clone()), None);

@@ -40,6 +40,9 @@ pub struct NodeOptions {
     /// Where the API server is reached from the host, for the Service `default/kubernetes` whose
     /// own endpoint may not be reachable. Default: what its endpoints say.
     pub api_server: Option<SocketAddr>,
+    /// A unix socket on which an API server asks with HTTP `CONNECT` for connections to Services and pods.
+    /// None by default.
+    pub egress_socket: Option<PathBuf>,
     /// Services that something on the host answers instead of pods. None by default.
     pub host_services: Vec<HostService>,
     /// How Services are made reachable from the host.
@@ -60,6 +63,7 @@ impl Default for NodeOptions {
             clock: Arc::new(jiff::Timestamp::now),
             service_range: (Ipv4Addr::new(10, 96, 0, 0), 16),
             api_server: None,
+            egress_socket: None,
             host_services: Vec::new(),
             services: ServicePublishing::default(),
         }

@@ -70,6 +70,8 @@ pub(crate) enum Command {
     Kubeconfig(KubeconfigArgs),
     /// Write the CustomResourceDefinitions of the operators
     Crds(CrdsArgs),
+    /// Write the accounts and roles that the operators need on a cluster
+    Rbac(RbacArgs),
     /// Print the version
     Version,
     /// Print a completion script for a shell
@@ -302,6 +304,10 @@ pub(crate) struct NodeArgs {
     /// Certificate authority whose clients may call the kubelet endpoints (PEM)
     #[arg(long, env = "STEER_CLIENT_CA_FILE", value_name = "FILE")]
     pub(crate) client_ca_file: Option<PathBuf>,
+    /// Unix socket on which the API server asks for connections to Services, for webhooks in pods
+    /// (its egress selector for `cluster`, with HTTPConnect)
+    #[arg(long, env = "STEER_EGRESS_SOCKET", value_name = "PATH")]
+    pub(crate) egress_socket: Option<PathBuf>,
     /// Publish every Service on 127.0.0.1 and name the address in an annotation
     #[arg(long)]
     pub(crate) publish_services: bool,
@@ -466,6 +472,13 @@ pub(crate) struct CrdsArgs {
     /// With --dir: change nothing, fail if a file differs
     #[arg(long, requires = "dir")]
     pub(crate) check: bool,
+}
+
+#[derive(Args, Debug)]
+pub(crate) struct RbacArgs {
+    /// Write the files below this folder, as config/ has them, instead of printing them
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
 }
 
 #[derive(Args, Debug)]

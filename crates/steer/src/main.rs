@@ -19,6 +19,7 @@ mod node;
 mod observatory;
 mod operators;
 mod plugin;
+mod rbac;
 mod signals;
 mod store;
 mod up;
@@ -124,6 +125,7 @@ async fn serve(command: Command) -> anyhow::Result<()> {
         Command::Scale(args) => client::scale::scale(&args).await,
         Command::Delete(args) => client::delete::delete(&args).await,
         Command::Logs(args) => client::logs::logs(&args).await,
+        Command::Rbac(args) => rbac::write(&args).await,
         Command::Kubeconfig(_)
         | Command::Crds(_)
         | Command::Version

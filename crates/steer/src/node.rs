@@ -40,6 +40,7 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
         kubelet_addr: args.kubelet_address,
         client_ca_pem,
         api_server: local(&server),
+        egress_socket: args.egress_socket.clone(),
         services,
         ..defaults
     };

@@ -127,7 +127,7 @@ impl Operator {
         }
     }
 
-    fn lease(self) -> &'static str {
+    pub(crate) fn lease(self) -> &'static str {
         match self {
             Self::Observatory => steersman_observatory::LEASE,
             Self::Infra => steersman_infra::LEASE,

@@ -130,7 +130,7 @@ pub(crate) fn add(
         }
         None => Certificates::Secret {
             namespace: namespace.to_owned(),
-            name: format!("{}-webhook-certificate", operator.name()),
+            name: certificate(operator),
             lifetimes: Lifetimes::default(),
         },
     };
@@ -149,6 +149,28 @@ pub(crate) fn add(
         ..WebhookOptions::default()
     };
     Ok(manager.webhooks(of(operator, Webhooks::new(options), client, args.policy)))
+}
+
+/// Adds the webhooks of one operator as its package in `config/` serves them.
+pub(crate) fn packaged(manager: Manager, operator: Operator, client: &Client, namespace: &str) -> Manager {
+    let name = format!("{}-webhook-service", operator.name());
+    let options = WebhookOptions {
+        certificates: Certificates::Secret {
+            namespace: namespace.to_owned(),
+            name: certificate(operator),
+            lifetimes: Lifetimes::default(),
+        },
+        reach: Reach::Service { namespace: namespace.to_owned(), name, port: 443 },
+        ..WebhookOptions::default()
+    };
+    let policy =
+        PolicyArgs { latest_images: LatestImages::Warn, max_replicas: Policy::default().max_replicas };
+    manager.webhooks(of(operator, Webhooks::new(options), client, policy))
+}
+
+/// The Secret in which an operator keeps the certificates of its webhooks.
+fn certificate(operator: Operator) -> String {
+    format!("{}-webhook-certificate", operator.name())
 }
 
 fn of(operator: Operator, webhooks: Webhooks, client: &Client, policy: PolicyArgs) -> Webhooks {

@@ -18,7 +18,7 @@
 //! - [`conditions`] and events: telling people how it goes;
 //! - [`webhook`]: judging and completing objects before they are stored;
 //! - [`convert`]: the same object in all versions of its kind;
-//! - [`Manager`] with [`LeaseOptions`] and [`Metrics`]: running it all.
+//! - [`Manager`] with [`LeaseOptions`] and [`Metrics`]: running it all; its [`Rights`]: what it must be allowed to.
 //!
 //! It works with any [`kube::Client`]: of a cluster, or of an API server in the same process.
 
@@ -48,6 +48,7 @@ mod reason;
 mod recent;
 mod reconciler;
 mod request;
+mod rights;
 mod sync;
 pub mod webhook;
 
@@ -77,4 +78,5 @@ pub use predicate::Predicate;
 pub use reason::{Reason, Reasons};
 pub use recent::{Recent, Reconciled};
 pub use reconciler::{Finalized, Outcome, Reconciler};
+pub use rights::{Place, Rights, Rule};
 pub use tokio_util::sync::CancellationToken;

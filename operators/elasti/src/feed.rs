@@ -2,7 +2,7 @@
 
 use crate::resolver::{ResolverOptions, Token};
 use crate::types::{ElastiService, Mode};
-use crate::{ports, probe, scale, world};
+use crate::{ports, probe, rights, scale, world};
 use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::discovery::v1::EndpointSlice;
 use kube::{Client, ResourceExt};
@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use steersman::{
-    Cache, CancellationToken, Context, Controller, Error, Key, Manager, Options, Outcome, Reconciler,
+    Cache, CancellationToken, Context, Controller, Error, Key, Manager, Options, Outcome, Reconciler, Rights,
 };
 use steersman_resolver::{Directory, HttpWake, Route, ServiceKey, Wake, WakeError, Waking};
 use tokio::net::TcpListener;
@@ -49,6 +49,7 @@ fn fed(directory: Directory, known: Known) -> Controller<Feed> {
                 .collect()
         })
         .concurrency(1)
+        .only_looks()
 }
 
 impl Reconciler for Feed {
@@ -160,8 +161,7 @@ pub async fn run_resolver(
     // The feed goes on until the last held request has its pod.
     let done = CancellationToken::new();
     let known = Known::default();
-    let manager = Manager::new(client, Options::named("elasti-resolver"))
-        .controller(fed(directory.clone(), Arc::clone(&known)));
+    let manager = manager(client, directory.clone(), Arc::clone(&known));
     let cache = manager.cache();
     let feeding = async { Box::pin(manager.run(done.clone())).await.map_err(Error::from) };
     let serving = async {
@@ -175,6 +175,17 @@ pub async fn run_resolver(
         result.map_err(Error::from)
     };
     tokio::try_join!(feeding, serving).map(drop)
+}
+
+fn manager(client: Client, directory: Directory, known: Known) -> Manager {
+    Manager::new(client, Options::named("elasti-resolver"))
+        .controller(fed(directory, known))
+        .needs(rights::resolver())
+}
+
+/// What a resolver must be allowed to do. Must be called within a tokio runtime.
+pub fn resolver_rights(client: Client) -> Rights {
+    manager(client, Directory::new(), Known::default()).rights()
 }
 
 /// Whether all ElastiServices that there were at the start have been looked at.

@@ -9,7 +9,7 @@ use crate::status::{self, Problem};
 use crate::trigger::{Case, Judge, Verdict};
 use crate::types::{ElastiService, Mode, TriggerType};
 use crate::watches::Watches;
-use crate::{OPERATOR, desired, names, period, world};
+use crate::{OPERATOR, desired, names, period, rights, world};
 use futures::stream;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Service;
@@ -63,7 +63,7 @@ pub fn controllers(manager: Manager, options: ElastiOptions) -> Manager {
     let metrics = ElastiMetrics::default();
     metrics.register(&manager.metrics());
     let cache = manager.cache();
-    manager.controller(controller(cache, metrics, options))
+    manager.controller(controller(cache, metrics, options)).needs(rights::operator())
 }
 
 /// The controller of ElastiServices, what it counts, and the watches on its targets.

@@ -32,6 +32,7 @@ pub mod plugin;
 pub mod reconcile;
 mod redact;
 pub mod rest;
+mod rights;
 pub mod schema;
 mod settings;
 pub mod types;

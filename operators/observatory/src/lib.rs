@@ -16,6 +16,7 @@ pub mod cli;
 pub mod dag;
 mod metrics;
 mod reconcile;
+mod rights;
 pub mod run;
 pub mod schedule;
 pub mod types;
@@ -42,5 +43,8 @@ pub fn controllers(manager: Manager) -> Manager {
 #[must_use]
 pub fn limited_controllers(manager: Manager, limits: Limits) -> Manager {
     let metrics = Metrics::new(&manager.metrics());
-    manager.controller(reconcile::controller(metrics, limits)).controller(schedule::controller())
+    manager
+        .controller(reconcile::controller(metrics, limits))
+        .controller(schedule::controller())
+        .needs(rights::beyond())
 }

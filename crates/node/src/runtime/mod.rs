@@ -26,6 +26,7 @@ use std::sync::Arc;
 pub use message::Exit;
 pub(crate) use message::{Access, Mount, Place, Program};
 pub use network::Network;
+pub(crate) use network::in_pod_network;
 
 use fake::FakePod;
 use gateway::Gateway;

@@ -56,6 +56,16 @@ impl Network {
         }
     }
 
+    /// Connects from inside the pod network, where Services have their addresses.
+    ///
+    /// # Errors
+    /// When there is no pod network, or nothing answers there.
+    pub(crate) async fn connect_inside(&self, target: SocketAddr) -> io::Result<TcpStream> {
+        let gateway = self.gateway.as_ref().ok_or_else(no_network)?;
+        let socket: OwnedFd = gateway.socket().await?;
+        TcpSocket::from_std_stream(std::net::TcpStream::from(socket)).connect(target).await
+    }
+
     fn redirected(&self, target: SocketAddr) -> Option<u16> {
         let redirects = self.redirects.read().unwrap_or_else(PoisonError::into_inner);
         redirects.get(&target).copied()
@@ -121,7 +131,7 @@ fn no_network() -> io::Error {
     io::Error::new(io::ErrorKind::Unsupported, "this runtime has no pod network")
 }
 
-fn in_pod_network(address: IpAddr) -> bool {
+pub(crate) fn in_pod_network(address: IpAddr) -> bool {
     matches!(address, IpAddr::V4(v4) if v4.octets()[..2] == POD_NETWORK.octets()[..2])
 }
 

@@ -18,6 +18,7 @@ use crate::object::Object;
 use crate::predicate::Predicate;
 use crate::queue::BackOff;
 use crate::reconciler::Reconciler;
+use crate::rights::Writes;
 
 /// Calls a [`Reconciler`] whenever something that concerns an object may have changed.
 ///
@@ -61,6 +62,7 @@ pub(crate) struct Settings {
     pub(crate) predicate: Option<Predicate>,
     pub(crate) leadership: Leadership,
     pub(crate) company: Company,
+    pub(crate) writes: Writes,
     /// The only namespaces whose objects are reconciled; none named: all of them.
     pub(crate) namespaces: Vec<String>,
 }
@@ -106,6 +108,7 @@ impl<R: Reconciler> Controller<R> {
                 leadership: Leadership::Needed,
                 company: Company::Alone,
                 namespaces: Vec::new(),
+                writes: Writes::Usual,
             },
         }
     }
@@ -273,6 +276,13 @@ impl<R: Reconciler> Controller<R> {
     #[must_use]
     pub fn shares_its_kind(mut self) -> Self {
         self.settings.company = Company::Shared;
+        self
+    }
+
+    /// Says that it writes neither status nor events: no [right](crate::Manager::rights) to is asked for.
+    #[must_use]
+    pub fn only_looks(mut self) -> Self {
+        self.settings.writes = Writes::Nothing;
         self
     }
 

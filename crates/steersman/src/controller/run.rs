@@ -27,6 +27,7 @@ use crate::queue::{Item, Next, Priority, Queue, Retry};
 use crate::reason::Reason;
 use crate::recent::{Recent, Reconciled, Writes};
 use crate::reconciler::{Finalized, Outcome, Reconciler};
+use crate::rights::{self, Rule};
 
 /// What a manager gives to its controllers.
 #[derive(Clone)]
@@ -54,6 +55,8 @@ pub(crate) trait Runs: Send {
     fn declare(&self, cache: &Cache, field_manager: &str, form: Form);
     /// The kind that it reconciles, and whether another one may as well.
     fn kind(&self) -> (ApiResource, Company);
+    /// What it must be allowed to do.
+    fn rights(&self) -> Vec<Rule>;
     /// Whether it runs only while leading.
     fn leadership(&self) -> Leadership;
     /// Runs until stopped.
@@ -93,6 +96,18 @@ impl<R: Reconciler> Runs for Controller<R> {
 
     fn kind(&self) -> (ApiResource, Company) {
         (R::Object::api_resource(), self.settings.company)
+    }
+
+    fn rights(&self) -> Vec<Rule> {
+        let kind = R::Object::api_resource();
+        let mut rules = rights::primary(&kind, self.settings.writes, self.settings.finalizer.as_deref());
+        for source in &self.sources {
+            match source.role {
+                Role::Owned => rules.extend(rights::owned(&kind, &source.resource)),
+                Role::Primary | Role::Watched | Role::Read => rules.push(rights::look(&source.resource)),
+            }
+        }
+        rules
     }
 
     fn leadership(&self) -> Leadership {

@@ -31,7 +31,8 @@ use crate::metrics::Metrics;
 use crate::object::Object;
 use crate::recent::Recent;
 use crate::reconciler::Reconciler;
-use crate::webhook::{Keeper, Serving, Webhooks};
+use crate::rights::{self, Rights, Rule};
+use crate::webhook::{Certificates, Keeper, Reach, Serving, Webhooks};
 
 type Task = Box<dyn FnOnce(CancellationToken) -> BoxFuture<'static, Result<(), Error>> + Send>;
 type Callback = Box<dyn FnMut() + Send>;
@@ -78,6 +79,7 @@ pub struct Manager {
     ready: Checks,
     recent: Recent,
     webhooks: Option<Webhooks>,
+    needs: Vec<Rule>,
     listeners: Option<Listeners>,
 }
 
@@ -120,6 +122,7 @@ impl Manager {
             ready: Checks::default(),
             recent: Recent::default(),
             webhooks: None,
+            needs: Vec::new(),
             listeners: None,
         }
     }
@@ -149,6 +152,37 @@ impl Manager {
     pub fn webhooks(mut self, webhooks: Webhooks) -> Self {
         self.webhooks = Some(webhooks);
         self
+    }
+
+    /// Says that the operator asks more of the API server than its controllers tell.
+    #[must_use]
+    pub fn needs(mut self, rules: impl IntoIterator<Item = Rule>) -> Self {
+        self.needs.extend(rules);
+        self
+    }
+
+    /// Everything that the operator must be allowed to do: what its controllers read, own and report, the
+    /// lease, the webhooks, and what was said with [`needs`](Self::needs).
+    pub fn rights(&self) -> Rights {
+        let mut all = Rights::default();
+        for controller in &self.controllers {
+            all.extend(controller.rights());
+        }
+        all.extend(self.needs.iter().cloned());
+        if let Some(lease) = &self.options.lease {
+            all.extend(rights::election(&lease.name));
+        }
+        if let Some(webhooks) = &self.webhooks {
+            let options = &webhooks.options;
+            if !matches!(options.reach, Reach::Unmanaged { .. }) {
+                all.add(rights::webhook_configurations(&self.options.name));
+                all.extend(webhooks.converters.iter().map(|found| rights::conversion(&found.resource())));
+            }
+            if let Certificates::Secret { name, .. } = &options.certificates {
+                all.extend(rights::webhook_certificate(name));
+            }
+        }
+        all
     }
 
     /// Calls a function each time this process begins to lead.

@@ -25,6 +25,7 @@ use serde::Deserialize;
 use serde_json::Value;
 use steersman::{CancellationToken, Clock, Manager};
 
+pub(crate) use polling::PLACES;
 pub use polling::Polling;
 pub use rabbitmq::RabbitMq;
 pub use sqs::Sqs;

@@ -22,7 +22,7 @@ use crate::action::web::Web;
 use crate::types::slug;
 
 /// The ConfigMap that says where polling has got to, by input.
-const PLACES: &str = "infra-input-places";
+pub(crate) const PLACES: &str = "infra-input-places";
 /// How many pages are read in one go.
 const PAGES: usize = 1000;
 /// How many parked items are kept, and how much of each.

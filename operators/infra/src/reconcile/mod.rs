@@ -37,7 +37,7 @@ use crate::settings::OperatorController;
 use crate::types::{
     DriftInterval, ID, ON_DELETE, Operation, Resource, ResourceType, State, Trigger, type_object_name,
 };
-use crate::{FINALIZER, OPERATOR};
+use crate::{FINALIZER, OPERATOR, rights};
 
 /// How long a drift check lets retries go first before it looks again.
 const YIELD: Duration = Duration::from_secs(1);
@@ -105,7 +105,8 @@ pub fn controllers(manager: Manager, options: Options) -> Manager {
         futures::future::join_all(outside.all().map(|plugin| plugin.stop())).await;
         Ok(())
     });
-    manager.controller(resources).controller(types).runnable("infra-history", move |stop| async move {
+    let manager = manager.controller(resources).controller(types).needs(rights::beyond());
+    manager.runnable("infra-history", move |stop| async move {
         let types = cache.view::<ResourceType>().list().iter().map(|it| it.name_any()).collect();
         let all = cache.view::<Resource>().list();
         let names = all.iter().map(|it| format!("{}/{}", it.namespace().unwrap_or_default(), it.name_any()));
