@@ -1,6 +1,10 @@
-//! The WebApp operator and our node on a real Kubernetes control plane, with its own controllers.
+//! The operators and our node on a real Kubernetes control plane, with its own controllers.
 
+#[path = "../support/mod.rs"]
 mod support;
+
+mod chart;
+mod deploy;
 
 use std::{
     fs,

@@ -9,7 +9,7 @@ use std::process::Command;
 
 use anyhow::{Context, bail};
 
-use crate::types;
+use crate::{chart, types};
 
 /// One chore that derives files: a name for messages and the function that does it.
 pub struct Generator {
@@ -50,12 +50,14 @@ pub fn root() -> PathBuf {
     manifest.parent().unwrap_or(manifest).to_path_buf()
 }
 
-/// Every generator, in the order in which they run: some run code that the first writes.
+/// Every generator, in the order in which they run: some run code that the first writes, and the last one
+/// reads what those before it write.
 pub fn generators() -> Vec<Generator> {
     vec![
         Generator { name: "types", run: types::generate },
         Generator { name: "crds", run: custom_resource_definitions },
         Generator { name: "roles", run: roles },
+        Generator { name: "chart", run: chart::generate },
     ]
 }
 

@@ -3,8 +3,8 @@
 use anyhow::Context;
 
 use super::{
-    Cache, Unavailable, github_api, go_clients, kubectl, kubernetes, nginx, postgres, prometheus, protocols,
-    provider, python, queues, rabbitmq, schemathesis,
+    Cache, Unavailable, github_api, go_clients, helm, kubectl, kubernetes, nginx, postgres, prometheus,
+    protocols, provider, python, queues, rabbitmq, schemathesis,
 };
 
 /// Told what is going on during long work.
@@ -39,11 +39,14 @@ pub enum Part {
     Prometheus,
     /// A program written with Kubernetes' own client libraries.
     GoClients,
+    /// The program that installs charts.
+    Helm,
 }
 
 impl Part {
-    /// All of them, cheap ones first so that a failure of a long build comes last.
-    pub const ALL: [Self; 13] = [
+    /// All of them, cheap ones first so that a failure of a long build comes last; Helm's build uses what
+    /// that of Kubernetes compiled.
+    pub const ALL: [Self; 14] = [
         Self::Kubectl,
         Self::Postgres,
         Self::Nginx,
@@ -57,6 +60,7 @@ impl Part {
         Self::Prometheus,
         Self::GoClients,
         Self::Kubernetes,
+        Self::Helm,
     ];
 
     /// Its name on the command line and in messages.
@@ -75,6 +79,7 @@ impl Part {
             Self::Protocols => protocols::NAME,
             Self::Prometheus => prometheus::NAME,
             Self::GoClients => go_clients::NAME,
+            Self::Helm => helm::NAME,
         }
     }
 
@@ -115,6 +120,9 @@ impl Part {
             Self::Schemathesis => schemathesis::find(&cache).map(|found| found.version),
             Self::Protocols => protocols::find(&cache).map(|found| found.versions),
             Self::GoClients => go_clients::find(&cache).map(|found| found.display().to_string()),
+            Self::Helm => {
+                helm::find(&cache).map(|found| format!("{} at {}", found.version, found.path.display()))
+            }
             Self::Prometheus => {
                 prometheus::find(&cache).map(|found| format!("{} at {}", found.version, found.path.display()))
             }
@@ -142,6 +150,7 @@ impl Part {
             Self::Protocols => protocols::install(&cache, progress),
             Self::Prometheus => prometheus::install(&cache, progress),
             Self::GoClients => go_clients::install(&cache, progress),
+            Self::Helm => helm::install(&cache, progress),
         }
     }
 }
