@@ -42,7 +42,8 @@ impl Pace {
         now: Timestamp,
     ) -> When {
         let mut written = self.lock();
-        let wait = match &webapp.status {
+        let seen = webapp.status.as_ref().filter(|status| !is_new(status));
+        let wait = match seen {
             None => first(deployment, now),
             Some(before) if is_news(before, next) => Duration::ZERO,
             Some(before) if before == next => Duration::ZERO,
@@ -74,6 +75,11 @@ fn first(deployment: &Deployment, now: Timestamp) -> Duration {
     let made = deployment.metadata.creation_timestamp.as_ref().map_or(now, |time| time.0);
     let age = Duration::try_from(now.duration_since(made)).unwrap_or_default();
     if seen { Duration::ZERO } else { FIRST.saturating_sub(age) }
+}
+
+/// Whether no status was written so far.
+pub(crate) fn is_new(status: &WebAppStatus) -> bool {
+    matches!(status.phase, None | Some(Phase::Created))
 }
 
 /// Whether somebody waits for what changed.

@@ -169,9 +169,10 @@ mod tests {
 
     #[test]
     fn the_phase_follows_the_rollout() {
-        use Phase::{Ready, Reconciling, Scaling, WaitingForPodsReady};
+        use Phase::{Created, Ready, Reconciling, Scaling, WaitingForPodsReady};
         let cases = [
             ("nothing yet", None, json!({}), Reconciling),
+            ("seen for the first time", Some(Created), counts(5, 3, 3, 0), WaitingForPodsReady),
             ("the Deployment is behind", None, counts(4, 3, 3, 3), Reconciling),
             ("pods start", Some(Reconciling), counts(5, 3, 3, 1), WaitingForPodsReady),
             ("all there", Some(WaitingForPodsReady), counts(5, 3, 3, 3), Ready),

@@ -1,7 +1,7 @@
 //! The reconciler: declare, observe, report.
 
 use crate::desired::{self, MANAGED_BY};
-use crate::pace::{Pace, When};
+use crate::pace::{Pace, When, is_new};
 use crate::{OPERATOR, Phase, WebApp, WebAppStatus, phase};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::autoscaling::v2::HorizontalPodAutoscaler;
@@ -158,7 +158,7 @@ fn announce(webapp: &WebApp, status: &WebAppStatus, cx: &Context) {
         return;
     }
     let (have, want) = (status.available_replicas, webapp.spec.replicas);
-    if before.is_none() {
+    if webapp.status.as_ref().is_none_or(is_new) {
         cx.event(EventType::Normal, "Created", "Declared Deployment and Service");
     }
     match status.phase {

@@ -207,11 +207,13 @@ pub struct WebAppStatus {
 /// Where a WebApp is in its life.
 ///
 /// ```text
-/// (created) ─▶ Reconciling ─▶ WaitingForPodsReady ─▶ Ready ◀──▶ Scaling
-///                                                      └─▶ Deleting ─▶ (gone)
+/// Created ─▶ Reconciling ─▶ WaitingForPodsReady ─▶ Ready ◀──▶ Scaling
+///                                                    └─▶ Deleting ─▶ (gone)
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Phase {
+    /// Nobody has looked at it yet. The definition says so, no operator writes it.
+    Created,
     /// The operator has declared the Deployment and the Service.
     Reconciling,
     /// A rollout is under way, and not every replica is ready.

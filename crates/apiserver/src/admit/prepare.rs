@@ -22,6 +22,8 @@ pub(crate) fn create(engine: &Engine, call: &Call<'_>, object: &mut Value) -> Re
         object_mut(object).remove("status");
     }
     if resource.origin != Origin::BuiltIn {
+        // A status that the definition gives to objects without one; Kubernetes shows it whenever it reads.
+        super::defaults::apply(resource, object);
         return Ok(());
     }
     match (&*resource.group, &*resource.plural) {

@@ -1,10 +1,12 @@
 //! What the derived schema of a WebApp does not say by itself.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, JSONSchemaProps, ValidationRule,
+    CustomResourceDefinition, JSON, JSONSchemaProps, ValidationRule,
 };
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::json;
+
+use super::Phase;
 
 /// A list in which every element has a name of its own, so that several writers can share it.
 pub(super) fn by_name<T: JsonSchema>(generator: &mut SchemaGenerator) -> Schema {
@@ -31,6 +33,10 @@ pub(super) fn with_rules(mut crd: CustomResourceDefinition) -> CustomResourceDef
             "the Service of a WebApp has its name: at most 63 lower-case letters, digits and dashes, beginning with a letter",
             None,
         );
+        // A WebApp is Created from its first moment on, without anybody writing a status.
+        if let Some(status) = root.properties.as_mut().and_then(|fields| fields.get_mut("status")) {
+            status.default = Some(JSON(json!({"phase": Phase::Created})));
+        }
         let Some(spec) = root.properties.as_mut().and_then(|fields| fields.get_mut("spec")) else { continue };
         add(
             spec,
