@@ -15,8 +15,8 @@ use nix::{
     unistd::Pid,
 };
 use serde_json::Value;
-use support::{PATIENCE, Up, eventually, http_get, processes_with, repository, steer};
-use xtask::parts::{self, Kubernetes};
+use support::{PATIENCE, Up, egress::Egress, eventually, http_get, processes_with, repository, steer};
+use xtask::parts::{self, Kubernetes, KubernetesOptions};
 
 fn text<'a>(object: &'a Value, path: &str) -> &'a str {
     object.pointer(path).and_then(Value::as_str).unwrap_or_default()
@@ -140,8 +140,11 @@ struct Cluster {
 impl Cluster {
     fn start() -> Option<Self> {
         const NODE: &str = "steersman-node";
-        let kubernetes = parts::or_skip(parts::kubernetes())?;
         let folder = tempfile::tempdir().unwrap();
+        let egress = Egress::new(folder.path());
+        let options =
+            KubernetesOptions { api_server_flags: vec![egress.flag()], ..KubernetesOptions::default() };
+        let kubernetes = parts::or_skip(Kubernetes::start(&options))?;
         let identity = kubernetes.kubeconfig_for(&format!("system:node:{NODE}"), "system:nodes").unwrap();
         // It also does what kube-proxy does, and needs its rights.
         let user = format!("--user=system:node:{NODE}");
@@ -160,6 +163,8 @@ impl Cluster {
                 folder.path().join("node").to_str().unwrap(),
                 "--client-ca-file",
                 kubernetes.ca_certificate().to_str().unwrap(),
+                "--egress-socket",
+                egress.socket.to_str().unwrap(),
             ],
         );
         let cluster = Self { kubernetes, folder, _node: node };

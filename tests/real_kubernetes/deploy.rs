@@ -13,7 +13,7 @@ use xtask::parts::{self, Kubernetes, KubernetesOptions};
 
 use crate::{
     NODE, Running, json,
-    support::{audit::Audit, eventually, repository},
+    support::{audit::Audit, egress::Egress, eventually, repository},
     text,
 };
 
@@ -60,16 +60,10 @@ struct World {
 impl World {
     fn start() -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
-        let (socket, egress) = (folder.path().join("egress.sock"), folder.path().join("egress.yaml"));
-        let selection = format!(
-            "apiVersion: apiserver.k8s.io/v1beta1\nkind: EgressSelectorConfiguration\negressSelections:\n- name: cluster\n  \
-             connection:\n    proxyProtocol: HTTPConnect\n    transport:\n      uds:\n        udsName: {}\n",
-            socket.display()
-        );
-        fs::write(&egress, selection).unwrap();
+        let egress = Egress::new(folder.path());
         let audit = Audit::new(folder.path());
         let mut api_server_flags = audit.flags();
-        api_server_flags.push(format!("--egress-selector-config-file={}", egress.display()));
+        api_server_flags.push(egress.flag());
         let options = KubernetesOptions { api_server_flags, ..KubernetesOptions::default() };
         let kubernetes = parts::or_skip(Kubernetes::start(&options))?;
         let user = format!("system:node:{NODE}");
@@ -92,7 +86,7 @@ impl World {
                 "--client-ca-file",
                 path(&kubernetes.ca_certificate()),
                 "--egress-socket",
-                path(&socket),
+                path(&egress.socket),
             ],
         );
         Some(Self { node: Some(node), kubernetes, audit, folder })

@@ -176,6 +176,18 @@ fn workflows_run_on_a_real_control_plane_with_our_node_and_the_rights_that_are_a
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     let identity = kubernetes.kubeconfig_for(&format!("system:node:{NODE}"), "system:nodes").unwrap();
+    // Everything is installed as a user would, but the manager runs here, as the account it has there: there is
+    // no node yet that could start it.
+    let package = repository().join("config/observatory");
+    kubernetes.run(&["apply", "--server-side", "-k", package.to_str().unwrap()]).unwrap();
+    let system = "observatory-operator-system";
+    kubernetes
+        .run(&["-n", system, "scale", "deployment", "observatory-operator-manager", "--replicas=0"])
+        .unwrap();
+    let crd = "crd/observatories.workflow.seventh-horizon.io";
+    eventually("the type is there", || {
+        kubernetes.run(&["wait", "--for=condition=Established", crd, "--timeout=10s"]).ok()
+    });
     let node = Beside::start(
         Path::new(&at("node.log")),
         &[
@@ -197,17 +209,6 @@ fn workflows_run_on_a_real_control_plane_with_our_node_and_the_rights_that_are_a
         conditions.unwrap_or_default().iter().any(ready).then_some(())
     });
 
-    // Everything is installed as a user would, but the manager runs here, as the account it has there.
-    let package = repository().join("config/observatory");
-    kubernetes.run(&["apply", "--server-side", "-k", package.to_str().unwrap()]).unwrap();
-    let system = "observatory-operator-system";
-    kubernetes
-        .run(&["-n", system, "scale", "deployment", "observatory-operator-manager", "--replicas=0"])
-        .unwrap();
-    let crd = "crd/observatories.workflow.seventh-horizon.io";
-    eventually("the type is there", || {
-        kubernetes.run(&["wait", "--for=condition=Established", crd, "--timeout=10s"]).ok()
-    });
     let account = format!("system:serviceaccount:{system}:observatory-operator-manager");
     let manager = kubernetes.kubeconfig_for(&account, "system:serviceaccounts").unwrap();
     let operator = Beside::start(

@@ -124,14 +124,6 @@ fn install(kubernetes: &Kubernetes) -> (String, String) {
     let role = "--clusterrole=observatory-operator-metrics-reader";
     let binding = ["create", "clusterrolebinding", "scraper", role, "--serviceaccount=default:scraper"];
     kubernetes.run(&binding).unwrap();
-    // What serving webhooks needs, which the package leaves out.
-    let account = format!("--serviceaccount={SYSTEM}:{MANAGER}");
-    let kinds = "--resource=mutatingwebhookconfigurations,validatingwebhookconfigurations";
-    kubernetes.run(&["create", "clusterrole", "hooks", "--verb=get,create,patch", kinds]).unwrap();
-    kubernetes.run(&["create", "clusterrolebinding", "hooks", "--clusterrole=hooks", &account]).unwrap();
-    let secrets = ["create", "role", "hooks", "--verb=get,create,update", "--resource=secrets"];
-    kubernetes.run(&[&["-n", SYSTEM], &secrets[..]].concat()).unwrap();
-    kubernetes.run(&["-n", SYSTEM, "create", "rolebinding", "hooks", "--role=hooks", &account]).unwrap();
     tokens
 }
 
