@@ -67,10 +67,10 @@ docker-build: ## Build the container image IMG with docker or podman
 # --- Develop
 
 test: ## Run all tests; those skipped for lack of a real part are listed at the end
-	@tests/counting-skips.sh $(CARGO) test --workspace --no-fail-fast
+	@CARGO="$(CARGO)" tests/run.sh --workspace
 
 e2e: ## Run only the tests of the whole system, with every kubectl found
-	@tests/counting-skips.sh $(CARGO) test --package steersman-steer --test '*'
+	@CARGO="$(CARGO)" tests/run.sh --package steersman-steer --test '*'
 
 crash-matrix: ## Kill the operator at every request of every action plugin and at every write, and count what happened
 	STEER_CRASH_MATRIX=all $(CARGO) test --package steersman-steer --test crash_matrix -- --nocapture

@@ -327,7 +327,8 @@ mod tests {
     }
 
     fn alive(pid: u32) -> bool {
-        // A zombie has no command line any more.
+        // A zombie has no command line any more, and a process that is just becoming another
+        // program has none yet.
         fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| !line.is_empty())
     }
 
@@ -345,7 +346,11 @@ mod tests {
             })
             .expect("ready");
         let pid = process.pid();
-        assert!(alive(pid) && alive(child));
+        wait_until(Duration::from_secs(20), || match alive(pid) && alive(child) {
+            true => Ok(()),
+            false => Err(format!("{pid} or {child} is not alive")),
+        })
+        .expect("both are alive");
         drop(process);
         assert!(!alive(pid));
         wait_until(Duration::from_secs(20), || match alive(child) {
