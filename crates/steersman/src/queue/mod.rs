@@ -19,10 +19,11 @@ mod levels;
 mod report;
 
 use std::cmp::Reverse;
-use std::collections::hash_map::Entry;
-use std::collections::{BinaryHeap, HashMap};
+use std::collections::BinaryHeap;
+use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
+use hashbrown::HashTable;
 use tokio::time::Instant;
 
 use self::levels::Levels;
@@ -110,7 +111,10 @@ pub struct Queue {
 
 #[derive(Default)]
 struct State {
-    index: HashMap<Key, u32>,
+    /// Slots by their keys. The keys are in the slots alone, with their hashes: neither growing
+    /// nor forgetting looks at a key's text.
+    index: HashTable<u32>,
+    hasher: RandomState,
     slots: Vec<Slot>,
     free: Vec<u32>,
     levels: Levels,
@@ -121,6 +125,7 @@ struct State {
 
 struct Slot {
     key: Key,
+    hash: u64,
     phase: Phase,
     priority: Priority,
     reasons: Reasons,
@@ -214,7 +219,7 @@ impl Queue {
     /// Forgets the failures of a key: what it is asked to do has changed.
     pub fn reset_failures(&self, key: &Key) {
         let mut state = self.lock();
-        if let Some(at) = state.index.get(key).copied() {
+        if let Some(at) = state.find(key) {
             let slot = &mut state.slots[at as usize];
             slot.failures = 0;
             slot.retry_at = None;
@@ -361,8 +366,8 @@ impl Queue {
     #[cfg(test)]
     pub(crate) fn retry_at(&self, key: &Key) -> Option<Instant> {
         let state = self.lock();
-        let at = state.index.get(key)?;
-        state.slots[*at as usize].retry_at
+        let at = state.find(key)?;
+        state.slots[at as usize].retry_at
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -371,14 +376,21 @@ impl Queue {
 }
 
 impl State {
+    fn find(&self, key: &Key) -> Option<u32> {
+        let hash = self.hasher.hash_one(key);
+        self.index.find(hash, |at| self.slots[*at as usize].key == *key).copied()
+    }
+
     /// The slot of a key, a fresh one if it has none.
     fn slot(&mut self, key: Key, now: Instant) -> u32 {
-        let entry = match self.index.entry(key) {
-            Entry::Occupied(entry) => return *entry.get(),
-            Entry::Vacant(entry) => entry,
-        };
+        let hash = self.hasher.hash_one(&key);
+        if let Some(at) = self.index.find(hash, |at| self.slots[*at as usize].key == key) {
+            return *at;
+        }
         let slot = Slot {
-            key: entry.key().clone(),
+            tenant: self.levels.tenant(key.namespace().unwrap_or_default()),
+            key,
+            hash,
             phase: Phase::Free,
             priority: Priority::Resync,
             reasons: Reasons::default(),
@@ -387,7 +399,6 @@ impl State {
             since: now,
             due: now,
             ticket: 0,
-            tenant: self.levels.tenant(entry.key().namespace().unwrap_or_default()),
         };
         let at = match self.free.pop() {
             Some(at) => {
@@ -399,7 +410,9 @@ impl State {
                 u32::try_from(self.slots.len() - 1).unwrap_or(u32::MAX)
             }
         };
-        *entry.insert(at)
+        let slots = &self.slots;
+        self.index.insert_unique(hash, at, |at| slots[*at as usize].hash);
+        at
     }
 
     fn make_ready(&mut self, at: u32, priority: Priority, now: Instant) {
@@ -475,7 +488,9 @@ impl State {
         slot.phase = Phase::Free;
         slot.ticket = 0;
         slot.reasons = Reasons::default();
-        self.index.remove(&slot.key);
+        if let Ok(entry) = self.index.find_entry(slot.hash, |found| *found == at) {
+            entry.remove();
+        }
         self.free.push(at);
     }
 }
