@@ -24,6 +24,7 @@
 
 #![cfg_attr(test, allow(clippy::duplicate_mod, reason = "the explorer compiles the queue again"))]
 
+mod accept;
 mod admin;
 mod apply;
 pub mod cache;
@@ -59,6 +60,7 @@ mod queue_interleavings;
 #[path = "queue/tests.rs"]
 mod queue_tests;
 
+pub use accept::accept;
 pub use admin::SecureMetrics;
 pub use cache::{
     Cache, Followed, Form, Header, Headers, KindReport, MetadataEvent, MetadataStream, Scope, Selection, View,

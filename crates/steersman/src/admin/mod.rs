@@ -16,27 +16,24 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
-use kube::Client;
 use serde::Serialize;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use self::guard::Guard;
 pub use self::guard::SecureMetrics;
+use crate::accept::accept;
 use crate::cache::Cache;
 use crate::checks::Checks;
-use crate::clock::Clock;
 use crate::metrics::Metrics;
 use crate::queue::{EntryReport, Priority};
 use crate::recent::Recent;
-use crate::webhook::{Certified, Keeper, WebhookError};
+use crate::webhook::{Certified, Keeper, Serving, WebhookError};
 
 /// Connections at the same time; a scraper and a prober need two.
 const CONNECTIONS: usize = 64;
@@ -63,14 +60,12 @@ impl Face {
     pub(crate) async fn guarded(
         secure: &SecureMetrics,
         bound: SocketAddr,
-        client: Client,
-        clock: Clock,
-        stop: &CancellationToken,
+        serving: Serving,
         tasks: &mut JoinSet<()>,
     ) -> Result<Self, WebhookError> {
         let wanted = Certified { certificates: secure.certificates.clone(), names: secure.names(bound) };
-        let guard = Arc::new(Guard::new(client.clone(), secure.memory));
-        let tls = Keeper::certify(wanted, client, clock, stop.clone(), tasks).await?;
+        let guard = Arc::new(Guard::new(serving.client.clone(), secure.memory));
+        let tls = Keeper::certify(wanted, serving, tasks).await?;
         Ok(Self::Guarded { tls, guard })
     }
 }
@@ -97,30 +92,16 @@ struct QueueReport {
 impl Admin {
     /// Serves until stopped.
     pub(crate) async fn serve(self, listener: TcpListener, face: Face, stop: CancellationToken) {
-        let connections = TaskTracker::new();
-        let places = Arc::new(Semaphore::new(CONNECTIONS));
-        loop {
-            let place = Arc::clone(&places).acquire_owned();
-            let accepted = tokio::select! {
-                () = stop.cancelled() => break,
-                accepted = async { (place.await, listener.accept().await) } => accepted,
-            };
-            let (Ok(place), Ok((stream, _))) = accepted else {
-                // Out of file descriptors or the like: do not spin.
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            };
+        accept(listener, CONNECTIONS, &stop, |stream| {
             let (admin, face, stop) = (self.clone(), face.clone(), stop.clone());
-            connections.spawn(async move {
-                let _place = place;
+            async move {
                 tokio::select! {
                     () = admin.connection(stream, face) => {}
                     () = stop.cancelled() => {}
                 }
-            });
-        }
-        connections.close();
-        connections.wait().await;
+            }
+        })
+        .await;
     }
 
     async fn connection(self, stream: TcpStream, face: Face) {

@@ -305,6 +305,13 @@ impl Manager {
             cache: self.cache.clone(),
             recent: self.recent.clone(),
         };
+        let serving = |stop: &CancellationToken| Serving {
+            name: self.options.name.clone(),
+            client: self.client.clone(),
+            clock: Arc::clone(&self.options.clock),
+            metrics: self.metrics.clone(),
+            stop: stop.clone(),
+        };
         let admin_stop = CancellationToken::new();
         let mut admin_tasks = JoinSet::new();
         let health_face = match self.options.secure_metrics {
@@ -317,9 +324,7 @@ impl Manager {
         if let Some(listener) = listeners.metrics.take() {
             let face = match (&self.options.secure_metrics, listeners.endpoints.metrics) {
                 (Some(secure), Some(bound)) => {
-                    let (client, clock) = (self.client.clone(), Arc::clone(&self.options.clock));
-                    let face =
-                        Box::pin(Face::guarded(secure, bound, client, clock, &admin_stop, &mut admin_tasks));
+                    let face = Box::pin(Face::guarded(secure, bound, serving(&admin_stop), &mut admin_tasks));
                     tokio::select! {
                         biased;
                         () = shutdown.cancelled() => return Ok(()),
@@ -334,13 +339,7 @@ impl Manager {
         let mut webhook_tasks = JoinSet::new();
         // Before any cache: an API server that asks a webhook about what it lists would wait for us.
         if let (Some(webhooks), Some(listener)) = (self.webhooks.take(), listeners.webhooks.take()) {
-            let serving = Serving {
-                name: self.options.name.clone(),
-                client: self.client.clone(),
-                clock: Arc::clone(&self.options.clock),
-                metrics: self.metrics.clone(),
-                stop: webhooks_stop.clone(),
-            };
+            let serving = serving(&webhooks_stop);
             tokio::select! {
                 biased;
                 () = shutdown.cancelled() => return Ok(()),

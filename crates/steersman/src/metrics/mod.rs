@@ -18,7 +18,7 @@ use prometheus_client::registry::Registry;
 
 use self::collect::{CacheCollector, ProcessCollector, QueueCollector, WatchCollector};
 pub(crate) use self::requests::Request;
-pub(crate) use self::webhooks::WebhookMetrics;
+pub(crate) use self::webhooks::{CertificateMetrics, WebhookMetrics};
 use crate::cache::{KindStore, WatchHealth};
 use crate::queue::Queue;
 use crate::reason::Reasons;
@@ -199,7 +199,15 @@ impl Metrics {
     }
 
     pub(crate) fn webhook(&self, path: &str) -> WebhookMetrics {
-        self.0.webhooks.of(path)
+        self.0.webhooks.of(path, false)
+    }
+
+    pub(crate) fn converter(&self, path: &str) -> WebhookMetrics {
+        self.0.webhooks.of(path, true)
+    }
+
+    pub(crate) fn certificates(&self) -> CertificateMetrics {
+        self.0.webhooks.certificates()
     }
 
     pub(crate) fn election(&self, lease: &str) -> (Gauge, Counter) {

@@ -13,8 +13,17 @@ use super::{Counters, Gauges, Histograms, Labels};
 pub(super) struct Families {
     requests: Counters,
     panics: Counter,
+    conversion_panics: Counter,
     seconds: Histograms,
     in_flight: Gauges,
+    certificates: CertificateMetrics,
+}
+
+/// The figures of certificates that are read from files.
+#[derive(Clone, Default)]
+pub(crate) struct CertificateMetrics {
+    pub(crate) reads: Counter,
+    pub(crate) errors: Counter,
 }
 
 impl Default for Families {
@@ -25,8 +34,10 @@ impl Default for Families {
         Self {
             requests: Family::default(),
             panics: Counter::default(),
+            conversion_panics: Counter::default(),
             seconds: Histograms::new_with_constructor(histogram as fn() -> Histogram),
             in_flight: Family::default(),
+            certificates: CertificateMetrics::default(),
         }
     }
 }
@@ -37,14 +48,27 @@ impl Families {
         let requests = "controller_runtime_webhook_requests";
         registry.register(requests, "Calls of webhooks by HTTP status", self.requests.clone());
         registry.register("controller_runtime_webhook_panics", "Webhooks that panicked", self.panics.clone());
+        let panics = "controller_runtime_conversion_webhook_panics";
+        registry.register(panics, "Converters that panicked", self.conversion_panics.clone());
         let seconds = "controller_runtime_webhook_latency_seconds";
         registry.register(seconds, "Duration of webhooks", self.seconds.clone());
         let in_flight = "controller_runtime_webhook_requests_in_flight";
         registry.register(in_flight, "Webhooks that run now", self.in_flight.clone());
+        let CertificateMetrics { reads, errors } = self.certificates();
+        registry.register("certwatcher_read_certificate", "Certificates read from files", reads);
+        registry.register(
+            "certwatcher_read_certificate_errors",
+            "Those that could not be read or used",
+            errors,
+        );
+    }
+
+    pub(super) fn certificates(&self) -> CertificateMetrics {
+        self.certificates.clone()
     }
 
     /// Those of one webhook.
-    pub(super) fn of(&self, path: &str) -> WebhookMetrics {
+    pub(super) fn of(&self, path: &str, converts: bool) -> WebhookMetrics {
         let labels: Labels = vec![("webhook", path.to_owned())];
         // A counter that begins at one instead of zero hides its first increase.
         for code in [200, 500] {
@@ -53,7 +77,7 @@ impl Families {
         WebhookMetrics {
             path: path.to_owned(),
             requests: self.requests.clone(),
-            panics: self.panics.clone(),
+            panics: if converts { &self.conversion_panics } else { &self.panics }.clone(),
             seconds: self.seconds.get_or_create_owned(&labels),
             in_flight: self.in_flight.get_or_create_owned(&labels),
         }

@@ -22,7 +22,7 @@ use super::install::{Configurations, names};
 use super::server::Server;
 use super::{Certificates, WebhookError, Webhooks};
 use crate::clock::Clock;
-use crate::metrics::Metrics;
+use crate::metrics::{CertificateMetrics, Metrics};
 
 /// How often files are looked at.
 const FILES: Duration = Duration::from_secs(1);
@@ -37,13 +37,14 @@ pub(crate) struct Keeper {
     configurations: Option<Configurations>,
     client: Client,
     clock: Clock,
+    metrics: CertificateMetrics,
     /// What was shown and announced last.
     current: Option<(Identity, Option<String>)>,
     /// What an ephemeral authority made.
     own: Option<State>,
 }
 
-/// What a manager lends to its webhooks.
+/// What a manager lends to those who serve over TLS.
 pub(crate) struct Serving {
     /// Of the operator, and of its webhook configurations.
     pub(crate) name: String,
@@ -66,9 +67,7 @@ impl Keeper {
     /// Keeps a certificate fresh for a server that nobody must be told of, and speaks HTTP/1.1.
     pub(crate) async fn certify(
         wanted: Certified,
-        client: Client,
-        clock: Clock,
-        stop: CancellationToken,
+        serving: Serving,
         tasks: &mut JoinSet<()>,
     ) -> Result<TlsAcceptor, WebhookError> {
         let mut keeper = Self {
@@ -76,15 +75,16 @@ impl Keeper {
             certificates: wanted.certificates,
             names: wanted.names,
             configurations: None,
-            client,
-            clock,
+            client: serving.client,
+            clock: serving.clock,
+            metrics: serving.metrics.certificates(),
             current: None,
             own: None,
         };
         let mut config = ServerConfig::clone(keeper.shown.acceptor()?.config());
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         keeper.settle().await?;
-        tasks.spawn(keeper.keep(stop));
+        tasks.spawn(keeper.keep(serving.stop));
         Ok(TlsAcceptor::from(Arc::new(config)))
     }
 
@@ -113,6 +113,7 @@ impl Keeper {
             configurations,
             client,
             clock,
+            metrics: metrics.certificates(),
             current: None,
             own: None,
         };
@@ -161,6 +162,15 @@ impl Keeper {
 
     /// Shows the certificate of the hour and tells the API server whom to trust, where either changed.
     async fn refresh(&mut self) -> Result<(), WebhookError> {
+        let refreshed = self.refresh_uncounted().await;
+        if let Certificates::Files { .. } = self.certificates {
+            self.metrics.reads.inc();
+            self.metrics.errors.inc_by(u64::from(refreshed.is_err()));
+        }
+        refreshed
+    }
+
+    async fn refresh_uncounted(&mut self) -> Result<(), WebhookError> {
         let (identity, ca) = self.load().await?;
         let now = Some((identity, ca));
         if self.current == now {

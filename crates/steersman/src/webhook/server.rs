@@ -17,15 +17,14 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use serde_json::Value;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::sync::CancellationToken;
-use tokio_util::task::TaskTracker;
 
 use super::CONVERT;
 use super::handler::Handler;
 use super::review::Request;
+use crate::accept::accept;
 use crate::convert::{Convert, review};
 use crate::error::Error;
 use crate::metrics::{Metrics, WebhookMetrics};
@@ -94,7 +93,10 @@ impl Server {
         let admission = handlers.into_iter().map(|handler| (handler.path(), Work::Admission(handler)));
         let conversion = (!converters.is_empty()).then(|| (CONVERT.to_owned(), Work::Conversion(converters)));
         let routes = admission.chain(conversion).map(|(path, work)| {
-            let metrics = metrics.webhook(&path);
+            let metrics = match work {
+                Work::Admission(_) => metrics.webhook(&path),
+                Work::Conversion(_) => metrics.converter(&path),
+            };
             (path, Route { work, metrics })
         });
         Self { routes: Arc::new(routes.collect()), patience }
@@ -102,28 +104,10 @@ impl Server {
 
     /// Serves until stopped, then lets calls end.
     pub(super) async fn serve(self, listener: TcpListener, tls: TlsAcceptor, stop: CancellationToken) {
-        let connections = TaskTracker::new();
-        let places = Arc::new(Semaphore::new(CONNECTIONS));
-        loop {
-            let place = Arc::clone(&places).acquire_owned();
-            let accepted = tokio::select! {
-                () = stop.cancelled() => break,
-                accepted = async { (place.await, listener.accept().await) } => accepted,
-            };
-            let (Ok(place), Ok((stream, _))) = accepted else {
-                // Out of file descriptors or the like: do not spin.
-                tokio::time::sleep(Duration::from_millis(100)).await;
-                continue;
-            };
-            let (server, tls, stop) = (self.clone(), tls.clone(), stop.clone());
-            connections.spawn(async move {
-                server.connection(stream, tls, stop).await;
-                drop(place);
-            });
-        }
-        drop(listener);
-        connections.close();
-        connections.wait().await;
+        accept(listener, CONNECTIONS, &stop, |stream| {
+            self.clone().connection(stream, tls.clone(), stop.clone())
+        })
+        .await;
     }
 
     async fn connection(self, stream: TcpStream, tls: TlsAcceptor, stop: CancellationToken) {

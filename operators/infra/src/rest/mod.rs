@@ -25,10 +25,8 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use kube::Client;
-use steersman::{CancellationToken, Clock, system_clock};
+use steersman::{CancellationToken, Clock, accept, system_clock};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
-use tokio_util::task::TaskTracker;
 
 use crate::action::Registry;
 use crate::history::History;
@@ -166,22 +164,9 @@ pub(crate) struct Face {
 }
 
 async fn serve(face: Arc<Face>, listener: TcpListener, stop: CancellationToken) {
-    let connections = TaskTracker::new();
-    let places = Arc::new(Semaphore::new(CONNECTIONS));
-    loop {
-        let place = Arc::clone(&places).acquire_owned();
-        let accepted = tokio::select! {
-            () = stop.cancelled() => break,
-            accepted = async { (place.await, listener.accept().await) } => accepted,
-        };
-        let (Ok(place), Ok((stream, _))) = accepted else {
-            // Out of file descriptors or the like: do not spin.
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            continue;
-        };
+    accept(listener, CONNECTIONS, &stop, |stream| {
         let (face, stop) = (Arc::clone(&face), stop.clone());
-        connections.spawn(async move {
-            let _place = place;
+        async move {
             let service = service_fn(move |request: Request<Incoming>| {
                 let face = Arc::clone(&face);
                 async move { Ok::<_, Infallible>(router::answer(&face, request).await) }
@@ -197,8 +182,7 @@ async fn serve(face: Arc<Face>, listener: TcpListener, stop: CancellationToken) 
             }
             // Nobody is waited for longer than a request may take.
             let _ = tokio::time::timeout(PATIENCE, connection).await;
-        });
-    }
-    connections.close();
-    connections.wait().await;
+        }
+    })
+    .await;
 }
