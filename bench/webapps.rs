@@ -50,7 +50,7 @@ async fn main() {
 
 /// `steer up`, whose pods do nothing: API server on disk, controllers, node and operators in one process.
 async fn everything(folder: &Path) {
-    let up = Up::start_with(&folder.join("state"), &["--runtime", "fake"]);
+    let up = Up::start_with(&folder.join("state"), &["--runtime", "fake", "--max-pods", "2000"]);
     let client = support::client(&up.kubeconfig()).await;
     let pid = u32::try_from(up.pid().as_raw()).unwrap();
     let (cpu, memory, begin) = (cpu_seconds(&[pid]), resident_kib(pid), Instant::now());

@@ -25,6 +25,8 @@ pub struct NodeOptions {
     pub program: PathBuf,
     /// Images that users map to programs of the host, looked at before the built-in ones.
     pub images: Vec<Mapping>,
+    /// How many pods the node takes. Default: 250.
+    pub max_pods: u32,
     /// Where the kubelet's endpoints listen; port 0 picks a free one. Its address is also the
     /// node's own in the Node object. Default: `127.0.0.1:0`.
     pub kubelet_addr: SocketAddr,
@@ -57,6 +59,7 @@ impl Default for NodeOptions {
             runtime: RuntimeChoice::Auto,
             program: std::env::current_exe().unwrap_or_else(|_| PathBuf::from("steer")),
             images: Vec::new(),
+            max_pods: 250,
             kubelet_addr: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0),
             client_ca_pem: None,
             serving_pem: None,

@@ -27,6 +27,7 @@ pub(crate) struct Registration {
     kubelet: SocketAddr,
     runtime: RuntimeKind,
     size: (u64, u64),
+    max_pods: u32,
     clock: Clock,
 }
 
@@ -44,6 +45,7 @@ impl Registration {
             kubelet,
             runtime,
             size,
+            max_pods: options.max_pods,
             clock: options.clock.clone(),
         }
     }
@@ -94,7 +96,7 @@ impl Registration {
             "cpu": cores.to_string(),
             "memory": format!("{}Ki", memory / 1024),
             "ephemeral-storage": "0",
-            "pods": "250",
+            "pods": self.max_pods.to_string(),
         });
         let release = nix::sys::utsname::uname()
             .map(|name| name.release().to_string_lossy().into_owned())

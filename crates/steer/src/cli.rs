@@ -156,6 +156,9 @@ pub(crate) struct UpArgs {
     /// How pods are run
     #[arg(long, env = "STEER_RUNTIME", default_value = "auto", value_enum)]
     pub(crate) runtime: Runtime,
+    /// How many pods the node takes
+    #[arg(long, env = "STEER_MAX_PODS", default_value_t = 250, value_name = "N")]
+    pub(crate) max_pods: u32,
     /// Keep everything in memory; nothing survives a restart
     #[arg(long)]
     pub(crate) memory: bool,
@@ -298,6 +301,9 @@ pub(crate) struct NodeArgs {
     /// How pods are run
     #[arg(long, env = "STEER_RUNTIME", default_value = "auto", value_enum)]
     pub(crate) runtime: Runtime,
+    /// How many pods the node takes
+    #[arg(long, env = "STEER_MAX_PODS", default_value_t = 250, value_name = "N")]
+    pub(crate) max_pods: u32,
     /// Address of the kubelet endpoints (logs); port 0 picks a free one
     #[arg(long, env = "STEER_KUBELET_ADDRESS", default_value = "127.0.0.1:0", value_name = "ADDRESS")]
     pub(crate) kubelet_address: std::net::SocketAddr,

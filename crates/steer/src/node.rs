@@ -37,6 +37,7 @@ pub(crate) async fn run(args: &NodeArgs) -> anyhow::Result<()> {
         name: args.name.clone().unwrap_or_else(|| defaults.name.clone()),
         data_dir: args.data_dir.clone(),
         runtime: args.runtime.into(),
+        max_pods: args.max_pods,
         kubelet_addr: args.kubelet_address,
         client_ca_pem,
         api_server: local(&server),

@@ -174,6 +174,7 @@ impl Running {
                 name: NODE.to_owned(),
                 data_dir: dir.join("node"),
                 runtime: args.runtime.into(),
+                max_pods: args.max_pods,
                 client_ca_pem: Some(authority.ca_pem().to_owned()),
                 api_server: Some(addresses.api),
                 host_services: vec![elasti::operator_service(addresses.wake)],
