@@ -5,8 +5,7 @@ mod support;
 
 use std::{
     fs,
-    path::Path,
-    process::{Child, Command, Stdio},
+    process::Command,
     time::{Duration, Instant},
 };
 
@@ -15,12 +14,13 @@ use nix::{
     unistd::Pid,
 };
 use serde_json::Value;
-use support::{PATIENCE, Up, egress::Egress, eventually, http_get, processes_with, repository, steer};
+use support::{
+    PATIENCE, Up,
+    beside::{Beside, text},
+    egress::Egress,
+    eventually, http_get, processes_with, repository, steer,
+};
 use xtask::parts::{self, Kubernetes, KubernetesOptions};
-
-fn text<'a>(object: &'a Value, path: &str) -> &'a str {
-    object.pointer(path).and_then(Value::as_str).unwrap_or_default()
-}
 
 /// The reason of the condition Ready of an ElastiService.
 fn state(elasti: &Value) -> String {
@@ -88,33 +88,6 @@ fn a_webapp_sleeps_and_wakes_where_there_are_no_sandboxes() {
     up.stop();
 }
 
-/// A `steer` that runs beside the control plane, ended with the test.
-struct Running(Child);
-
-impl Running {
-    fn start(log: &Path, args: &[&str]) -> Self {
-        let log = fs::File::create(log).unwrap();
-        let mut command = Command::new(steer());
-        command.args(args).stdin(Stdio::null());
-        Self(command.stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap())
-    }
-}
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let pid = Pid::from_raw(i32::try_from(self.0.id()).unwrap_or(i32::MAX));
-        let _ = signal::kill(pid, Signal::SIGTERM);
-        for _ in 0..200 {
-            if self.0.try_wait().is_ok_and(|ended| ended.is_some()) {
-                return;
-            }
-            std::thread::sleep(Duration::from_millis(50));
-        }
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 /// A workload of our own image and its Service; StatefulSets have a name for theirs.
 fn workload(kind: &str, name: &str) -> String {
     let service_name = if kind == "StatefulSet" { format!("\n  serviceName: {name}") } else { String::new() };
@@ -134,39 +107,18 @@ fn workload(kind: &str, name: &str) -> String {
 struct Cluster {
     kubernetes: Kubernetes,
     folder: tempfile::TempDir,
-    _node: Running,
+    _node: Beside,
 }
 
 impl Cluster {
     fn start() -> Option<Self> {
-        const NODE: &str = "steersman-node";
         let folder = tempfile::tempdir().unwrap();
         let egress = Egress::new(folder.path());
         let options =
             KubernetesOptions { api_server_flags: vec![egress.flag()], ..KubernetesOptions::default() };
         let kubernetes = parts::or_skip(Kubernetes::start(&options))?;
-        let identity = kubernetes.kubeconfig_for(&format!("system:node:{NODE}"), "system:nodes").unwrap();
-        // It also does what kube-proxy does, and needs its rights.
-        let user = format!("--user=system:node:{NODE}");
-        let proxier =
-            ["create", "clusterrolebinding", "node-proxier", "--clusterrole=system:node-proxier", &user];
-        kubernetes.run(&proxier).unwrap();
-        let node = Running::start(
-            &folder.path().join("node.log"),
-            &[
-                "node",
-                "--name",
-                NODE,
-                "--kubeconfig",
-                identity.to_str().unwrap(),
-                "--data-dir",
-                folder.path().join("node").to_str().unwrap(),
-                "--client-ca-file",
-                kubernetes.ca_certificate().to_str().unwrap(),
-                "--egress-socket",
-                egress.socket.to_str().unwrap(),
-            ],
-        );
+        let egress = ["--egress-socket", egress.socket.to_str().unwrap()];
+        let node = Beside::node(&kubernetes, folder.path(), &egress);
         let cluster = Self { kubernetes, folder, _node: node };
         cluster.change_over();
         for deployment in [OPERATOR, RESOLVER] {

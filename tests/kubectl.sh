@@ -3,13 +3,14 @@
 #
 #   KUBECONFIG=… tests/kubectl.sh KUBECTL STEER
 #
-# KUBECTL is a kubectl of any version, STEER the binary; `steer up` runs and KUBECONFIG is its
-# kubeconfig. Everything happens in a namespace of its own, which is gone afterwards.
+# KUBECTL is a kubectl of any version, STEER the binary. KUBECONFIG is that of a running `steer up`,
+# or of a cluster with our node (--publish-services) and the WebApp operator. Everything happens in
+# a namespace of its own, which is gone afterwards.
 set -euo pipefail
 
 kubectl=$1
 steer=$2
-: "${KUBECONFIG:?names the kubeconfig of a running steer up}"
+: "${KUBECONFIG:?names the kubeconfig of a running steer up, or of a cluster with our node}"
 root=$(cd "$(dirname "$0")/.." && pwd)
 sample=$root/config/samples/example_v1_webapp.yaml
 seconds=${PATIENCE:-120}
@@ -179,6 +180,31 @@ must k describe "$webapp"
 expect "$name" "in the description"
 must k describe pod "$pod"
 expect "$pod" "in the description"
+
+begin "changing what belongs to the WebApp behind its back"
+must k scale "deployment/$name" --replicas=2
+desired_is() {
+  local found
+  found=$(jsonpath "deployment/$name" '{.spec.replicas}')
+  [ "$found" = "$1" ] || { echo "the Deployment wants \"$found\""; return 1; }
+}
+eventually desired_is 3
+must k delete "deployment/$name" "service/$name" "--timeout=${seconds}s"
+eventually count_is 3
+eventually published
+address=$(cat "$scratch/address")
+eventually answers
+
+begin "rolling out a change"
+must k patch "$webapp" --type=merge --patch '{"spec":{"env":[{"name":"GREETING","value":"again"}]}}'
+rolled_out() {
+  local found
+  found=$(jsonpath "deployment/$name" '{.spec.template.spec.containers[0].env[?(@.name=="GREETING")].value}')
+  [ "$found" = again ] || { echo "the Deployment has GREETING=\"$found\""; return 1; }
+}
+eventually rolled_out
+must k rollout status "deployment/$name" "--timeout=${seconds}s"
+must k wait --for=condition=Available "$webapp" "--timeout=${seconds}s"
 
 begin "scaling down to one"
 must k scale "$webapp" --replicas=1

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, process::Command};
 use serde_json::Value;
 use xtask::parts;
 
-use crate::{support::repository, text};
+use crate::support::{beside::text, repository};
 
 /// Objects by what names them.
 type Objects = BTreeMap<String, Value>;

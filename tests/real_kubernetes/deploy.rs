@@ -11,10 +11,11 @@ use serde_json::Value;
 use tempfile::TempDir;
 use xtask::parts::{self, Kubernetes, KubernetesOptions};
 
-use crate::{
-    NODE, Running, json,
-    support::{audit::Audit, egress::Egress, eventually, repository},
-    text,
+use crate::support::{
+    audit::Audit,
+    beside::{Beside, json, text},
+    egress::Egress,
+    eventually, repository,
 };
 
 /// Every Deployment of the packages.
@@ -51,7 +52,7 @@ const REFUSED: [(&str, &str); 4] = [
 
 /// A real control plane whose API server reaches Services through our node.
 struct World {
-    node: Option<Running>,
+    node: Option<Beside>,
     kubernetes: Kubernetes,
     audit: Audit,
     folder: TempDir,
@@ -66,29 +67,7 @@ impl World {
         api_server_flags.push(egress.flag());
         let options = KubernetesOptions { api_server_flags, ..KubernetesOptions::default() };
         let kubernetes = parts::or_skip(Kubernetes::start(&options))?;
-        let user = format!("system:node:{NODE}");
-        let identity = kubernetes.kubeconfig_for(&user, "system:nodes").unwrap();
-        // It also does what kube-proxy does, and needs its rights.
-        let user = format!("--user={user}");
-        let binding =
-            ["create", "clusterrolebinding", "node-proxier", "--clusterrole=system:node-proxier", &user];
-        kubernetes.run(&binding).unwrap();
-        let node = Running::start(
-            &folder.path().join("node.log"),
-            &[
-                "node",
-                "--name",
-                NODE,
-                "--kubeconfig",
-                path(&identity),
-                "--data-dir",
-                path(&folder.path().join("node")),
-                "--client-ca-file",
-                path(&kubernetes.ca_certificate()),
-                "--egress-socket",
-                path(&egress.socket),
-            ],
-        );
+        let node = Beside::node(&kubernetes, folder.path(), &["--egress-socket", path(&egress.socket)]);
         Some(Self { node: Some(node), kubernetes, audit, folder })
     }
 

@@ -3,6 +3,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test uses some of it")]
 
 pub mod audit;
+pub mod beside;
 pub mod egress;
 pub mod usage;
 pub mod way;

@@ -8,14 +8,16 @@ mod metrics;
 use std::{
     fs,
     path::Path,
-    process::{Child, Command, Stdio},
+    process::{Command, Stdio},
 };
 
 use serde_json::Value;
-use support::{Up, eventually, processes_with, repository, steer};
+use support::{
+    Up,
+    beside::{Beside, json, ready, text},
+    eventually, processes_with, repository, steer,
+};
 use xtask::parts::{self, Kubernetes};
-
-const NODE: &str = "steersman-node";
 
 /// One task that fails twice before it succeeds, one that takes too long, and one that depends on it.
 const HARD: &str = r#"
@@ -41,10 +43,6 @@ spec:
       image: busybox:1.36
       command: [sh, -c, "echo all is well"]
 "#;
-
-fn text<'a>(object: &'a Value, path: &str) -> &'a str {
-    object.pointer(path).and_then(Value::as_str).unwrap_or_default()
-}
 
 fn task<'a>(workflow: &'a Value, name: &str) -> &'a Value {
     let tasks = workflow.pointer("/status/tasks").and_then(Value::as_array);
@@ -128,41 +126,6 @@ fn workflows_run_and_every_command_tells_the_truth() {
     up.stop();
 }
 
-/// A `steer` that runs beside the control plane, stopped when the test ends.
-struct Beside(Child);
-
-impl Beside {
-    fn start(log: &Path, args: &[&str]) -> Self {
-        let log = fs::File::create(log).unwrap();
-        let command = Command::new(steer())
-            .args(args)
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().unwrap())
-            .stderr(log)
-            .spawn();
-        Self(command.unwrap())
-    }
-
-    fn stop(mut self) {
-        let pid = nix::unistd::Pid::from_raw(i32::try_from(self.0.id()).unwrap());
-        nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGTERM).unwrap();
-        let status = eventually("it stops when told to", || self.0.try_wait().unwrap());
-        assert!(status.success(), "it ended with {status}");
-    }
-}
-
-impl Drop for Beside {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn json(kubernetes: &Kubernetes, args: &[&str]) -> Value {
-    let text = kubernetes.run(&[args, &["-o", "json"]].concat()).unwrap_or_default();
-    serde_json::from_str(&text).unwrap_or_default()
-}
-
 fn ended(kubernetes: &Kubernetes, name: &str) -> Value {
     eventually(&format!("workflow {name} ends"), || {
         let found = json(kubernetes, &["get", "observatory", name]);
@@ -175,7 +138,6 @@ fn workflows_run_on_a_real_control_plane_with_our_node_and_the_rights_that_are_a
     let Some(kubernetes) = parts::or_skip(parts::kubernetes()) else { return };
     let folder = tempfile::tempdir().unwrap();
     let at = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
-    let identity = kubernetes.kubeconfig_for(&format!("system:node:{NODE}"), "system:nodes").unwrap();
     // Everything is installed as a user would, but the manager runs here, as the account it has there: there is
     // no node yet that could start it.
     let package = repository().join("config/observatory");
@@ -188,26 +150,8 @@ fn workflows_run_on_a_real_control_plane_with_our_node_and_the_rights_that_are_a
     eventually("the type is there", || {
         kubernetes.run(&["wait", "--for=condition=Established", crd, "--timeout=10s"]).ok()
     });
-    let node = Beside::start(
-        Path::new(&at("node.log")),
-        &[
-            "node",
-            "--name",
-            NODE,
-            "--kubeconfig",
-            identity.to_str().unwrap(),
-            "--data-dir",
-            &at("node"),
-            "--client-ca-file",
-            kubernetes.ca_certificate().to_str().unwrap(),
-        ],
-    );
-    eventually("our node is ready", || {
-        let node = json(&kubernetes, &["get", "node", NODE]);
-        let conditions = node.pointer("/status/conditions").and_then(Value::as_array).cloned();
-        let ready = |one: &Value| text(one, "/type") == "Ready" && text(one, "/status") == "True";
-        conditions.unwrap_or_default().iter().any(ready).then_some(())
-    });
+    let node = Beside::node(&kubernetes, folder.path(), &[]);
+    ready(&kubernetes);
 
     let account = format!("system:serviceaccount:{system}:observatory-operator-manager");
     let manager = kubernetes.kubeconfig_for(&account, "system:serviceaccounts").unwrap();
