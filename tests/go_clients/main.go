@@ -1,5 +1,6 @@
 // What programs written with client-go and controller-runtime do all day, against the API server
-// of the kubeconfig: each check prints one line, and the first that fails ends the program.
+// of the kubeconfig: each check prints one line, and the first that fails ends the program. With arguments it
+// is a server or a client of gRPC instead, for the resolver to stand between.
 package main
 
 import (
@@ -93,7 +94,18 @@ func run() error {
 }
 
 func main() {
-	if err := run(); err != nil {
+	var err error
+	switch {
+	case len(os.Args) == 1:
+		err = run()
+	case len(os.Args) == 2 && os.Args[1] == "serve-grpc":
+		err = serveGRPC()
+	case len(os.Args) == 4 && os.Args[1] == "ask-grpc":
+		err = askGRPC(os.Args[2], os.Args[3])
+	default:
+		err = fmt.Errorf("nothing, serve-grpc, or ask-grpc ADDRESS AUTHORITY")
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "failed:", err)
 		os.Exit(1)
 	}

@@ -1,5 +1,5 @@
 //! The resolver between clients and servers that others wrote: curl, nginx, OpenSSL, Python's
-//! WebSocket and gRPC, and Go's HTTP.
+//! WebSocket and gRPC, and Go's HTTP and gRPC.
 
 mod support;
 
@@ -55,14 +55,21 @@ async fn serve(command: &mut Command) -> Server {
 /// Runs one of Python's clients while the service sleeps, and wakes it.
 async fn python_client(interpreter: &Path, role: &str, resolver: &Resolver, pod: SocketAddr) {
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/others/peers.py");
-    let client = Command::new(interpreter)
-        .args([script, role, &resolver.address.to_string(), HOST])
-        .kill_on_drop(true)
-        .output();
+    wakes(Command::new(interpreter).args([script, role]), resolver, 1, pod).await;
+}
+
+/// Runs one of Go's clients while the service sleeps, and wakes it once so many requests wait.
+async fn go_client(program: &Path, role: &str, resolver: &Resolver, waiting: usize, pod: SocketAddr) {
+    wakes(Command::new(program).arg(role), resolver, waiting, pod).await;
+}
+
+/// Runs a client, wakes the service once so many of its requests wait, and hears that all went well.
+async fn wakes(client: &mut Command, resolver: &Resolver, waiting: usize, pod: SocketAddr) {
+    let client = client.args([&resolver.address.to_string(), HOST]).kill_on_drop(true).output();
     let client = tokio::spawn(client);
-    resolver.wait_pending(1).await;
+    resolver.wait_pending(waiting).await;
     resolver.set(&[pod], Mode::Proxy);
-    let output = client.await.expect("no panic").expect("Python starts");
+    let output = client.await.expect("no panic").expect("the client starts");
     let said =
         String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success() && said.contains("well"), "{said}");
@@ -193,6 +200,14 @@ async fn grpc_of_others_works_in_all_four_kinds_of_calls() {
     python_client(&found.path, "grpc", &resolver, server.address).await;
 }
 
+#[tokio::test]
+async fn grpc_of_go_works_in_all_kinds_of_calls_and_keeps_its_codes() {
+    let Some(program) = or_skip(parts::go_clients()) else { return };
+    let server = serve(Command::new(&program).arg("serve-grpc")).await;
+    let resolver = Resolver::start(|_| {}).await;
+    go_client(&program, "ask-grpc", &resolver, 1, server.address).await;
+}
+
 /// The program of Go, which builds Kubernetes for other tests too.
 async fn go(folder: &Path) -> Result<PathBuf, Unavailable> {
     let program = folder.join("peers");
@@ -213,15 +228,7 @@ async fn what_go_speaks_is_held_and_streamed_with_its_trailers() {
     let Some(program) = or_skip(go(folder.path()).await) else { return };
     let server = serve(Command::new(&program).arg("serve")).await;
     let resolver = Resolver::start(|_| {}).await;
-    let client =
-        Command::new(&program).args(["ask", &resolver.address.to_string(), HOST]).kill_on_drop(true).output();
-    let client = tokio::spawn(client);
-    resolver.wait_pending(8).await;
-    resolver.set(&[server.address], Mode::Proxy);
-    let output = client.await.expect("no panic").expect("it starts");
-    let said =
-        String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success() && said.contains("well"), "{said}");
+    go_client(&program, "ask", &resolver, 8, server.address).await;
 }
 
 #[tokio::test]

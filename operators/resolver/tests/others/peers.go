@@ -12,9 +12,11 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -46,6 +48,10 @@ func serve() error {
 
 // answer tells the protocol and sends the body back as it comes, the number of its bytes in a trailer.
 func answer(w http.ResponseWriter, r *http.Request) {
+	// Hints that come before the answer must not be taken for it.
+	w.Header().Set("Link", "</style.css>; rel=preload")
+	w.WriteHeader(http.StatusProcessing)
+	w.WriteHeader(http.StatusEarlyHints)
 	w.Header().Set("Trailer", "Counted")
 	w.Header().Set("Spoken", r.Proto)
 	control := http.NewResponseController(w)
@@ -82,6 +88,8 @@ func ask(address, authority string) error {
 		transport := &http.Transport{
 			Protocols:           protocols,
 			MaxIdleConnsPerHost: 16,
+			// A body that is announced is sent when it is asked for, and not before.
+			ExpectContinueTimeout: time.Hour,
 			DialContext: func(ctx context.Context, network, _ string) (net.Conn, error) {
 				return new(net.Dialer).DialContext(ctx, network, address)
 			},
@@ -130,6 +138,13 @@ func once(client *http.Client, authority, spoken string, size int) error {
 	}
 	// Over HTTP/1.1 nobody sends trailers to those who do not ask for them.
 	request.Header.Set("TE", "trailers")
+	announced := spoken == "HTTP/1.1" && size > 0
+	var asked atomic.Bool
+	if announced {
+		request.Header.Set("Expect", "100-continue")
+		trace := &httptrace.ClientTrace{Got100Continue: func() { asked.Store(true) }}
+		request = request.WithContext(httptrace.WithClientTrace(request.Context(), trace))
+	}
 	response, err := client.Do(request)
 	if err != nil {
 		return err
@@ -141,6 +156,8 @@ func once(client *http.Client, authority, spoken string, size int) error {
 		return err
 	case response.StatusCode != 200 || response.Proto != spoken || response.Header.Get("Spoken") != spoken:
 		return fmt.Errorf("%d in %s, the pod heard %q", response.StatusCode, response.Proto, response.Header.Get("Spoken"))
+	case asked.Load() != announced:
+		return fmt.Errorf("was the body asked for? %t", asked.Load())
 	case !bytes.Equal(received, sent):
 		return fmt.Errorf("%d bytes came back", len(received))
 	case response.Trailer.Get("Counted") != fmt.Sprint(size):
