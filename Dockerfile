@@ -4,8 +4,8 @@ WORKDIR /source
 COPY . .
 RUN --mount=type=cache,target=/usr/local/cargo/registry \
     --mount=type=cache,target=/source/target \
-    cargo build --release --locked --package steersman-steer --bin steer \
-    && cp target/release/steer /steer \
+    cargo build --profile dist --locked --package steersman-steer --bin steer \
+    && cp target/dist/steer /steer \
     && mkdir /data
 
 FROM debian:bookworm-slim

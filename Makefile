@@ -86,7 +86,8 @@ torture: ## Put services to sleep and wake them ten thousand times under load, k
 	TORTURE_ROUNDS=20 $(CARGO) test --package steersman-steer --test elasti -- what_config_installs
 
 bench: ## Print figures, beside those of the real control plane where it can be had
-	$(CARGO) bench --package steersman --package steersman-test --package steersman-steer --package steersman-resolver --bench '*'
+	$(CARGO) bench --package steersman --package steersman-test --package steersman-steer --bench '*'
+	$(CARGO) bench --profile dist --package steersman-resolver --bench '*'
 
 fmt: ## Format the code
 	$(CARGO) fmt --all

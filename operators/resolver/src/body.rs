@@ -84,14 +84,12 @@ impl Body for Answer {
             Self::Text(text) => return Poll::Ready(text.take().map(|text| Ok(Frame::data(text)))),
             Self::Streaming(body, carried) => (body, carried),
         };
-        let mut frame = Pin::new(&mut *body).poll_frame(cx);
-        if frame.is_pending()
-            && let Some(Carried { lent: Lent::One(one, _), .. }) = carried
-        {
-            one.poll(cx);
-            frame = Pin::new(&mut *body).poll_frame(cx);
-        }
-        let frame = ready!(frame);
+        let frame = ready!(match carried {
+            Some(Carried { lent: Lent::One(one, _), .. }) => {
+                one.poll(cx, |cx| Pin::new(&mut *body).poll_frame(cx))
+            }
+            _ => Pin::new(&mut *body).poll_frame(cx),
+        });
         if (frame.is_none() || body.is_end_stream())
             && let Some(carried) = carried.take()
         {

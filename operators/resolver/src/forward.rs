@@ -73,7 +73,7 @@ impl Leaves {
 impl Forwarder {
     /// Answers a request, in whatever way.
     pub(crate) async fn handle(
-        self: Arc<Self>,
+        self: &Arc<Self>,
         request: Request<Incoming>,
         client: &Client,
     ) -> Response<Answer> {

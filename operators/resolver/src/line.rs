@@ -2,6 +2,7 @@
 
 use crate::ports::Door;
 use hyper::header::HeaderValue;
+use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -16,14 +17,18 @@ use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 /// a body the next read would tell at once; with one it must not be made.
 const LOOK: Duration = Duration::from_millis(250);
 
+/// How much is read at most before it is known what a client speaks.
+const FIRST: usize = 1024;
+
 /// A connection to a client.
 pub(crate) struct Line {
     read: Arc<OwnedReadHalf>,
     write: OwnedWriteHalf,
+    /// What was read to see what the client speaks, and is still to be handed on.
+    first: Vec<u8>,
 }
 
 /// Who sent a request.
-#[derive(Clone)]
 pub(crate) struct Client {
     /// Its address as it is written into requests.
     pub(crate) address: HeaderValue,
@@ -39,7 +44,38 @@ impl Line {
         let text = HeaderValue::try_from(address.ip().to_canonical().to_string());
         let address = text.unwrap_or_else(|_| HeaderValue::from_static("unknown"));
         let client = Client { address, door, read: Arc::clone(&read) };
-        (Self { read, write }, client)
+        (Self { read, write, first: Vec::new() }, client)
+    }
+
+    /// The first bytes that the client sent, more of them with every call; none once it has closed.
+    pub(crate) async fn listen(&mut self) -> io::Result<&[u8]> {
+        loop {
+            poll_fn(|cx| self.read.as_ref().as_ref().poll_read_ready(cx)).await?;
+            let mut space = [0; FIRST];
+            let mut buffer = ReadBuf::new(&mut space);
+            match self.read(&mut buffer) {
+                Ok(()) if buffer.filled().is_empty() => return Ok(&[]),
+                Ok(()) => {
+                    self.first.extend_from_slice(buffer.filled());
+                    return Ok(&self.first);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Reads what is there.
+    fn read(&self, buffer: &mut ReadBuf<'_>) -> io::Result<()> {
+        let stream = self.read.as_ref().as_ref();
+        let (room, before) = (buffer.remaining(), buffer.filled().len());
+        // A read that did not fill the buffer has emptied the socket. Saying that it would
+        // block makes the next one wait for an event instead of asking the kernel in vain.
+        let read = stream.try_io(Interest::READABLE, || {
+            let read = stream.try_read_buf(buffer)?;
+            if read > 0 && read < room { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(()) }
+        });
+        if buffer.filled().len() > before { Ok(()) } else { read }
     }
 }
 
@@ -64,24 +100,18 @@ impl AsyncRead for Line {
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let stream = self.read.as_ref().as_ref();
+        let this = self.get_mut();
+        if !this.first.is_empty() {
+            let size = this.first.len().min(buffer.remaining());
+            buffer.put_slice(&this.first[..size]);
+            this.first = this.first.split_off(size);
+            return Poll::Ready(Ok(()));
+        }
         loop {
-            ready!(stream.poll_read_ready(cx))?;
-            let (room, before) = (buffer.remaining(), buffer.filled().len());
-            // A read that did not fill the buffer has emptied the socket. Saying that it would
-            // block makes the next one wait for an event instead of asking the kernel in vain.
-            let read = stream.try_io(Interest::READABLE, || {
-                let read = stream.try_read_buf(buffer)?;
-                if read > 0 && read < room { Err(io::ErrorKind::WouldBlock.into()) } else { Ok(read) }
-            });
-            match read {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    if buffer.filled().len() > before {
-                        return Poll::Ready(Ok(()));
-                    }
-                }
-                Ok(_) => return Poll::Ready(Ok(())),
-                Err(error) => return Poll::Ready(Err(error)),
+            ready!(this.read.as_ref().as_ref().poll_read_ready(cx))?;
+            match this.read(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                read => return Poll::Ready(read),
             }
         }
     }

@@ -4,7 +4,7 @@ use crate::body::Answer;
 use crate::directory::Directory;
 use crate::forward::Forwarder;
 use crate::internal::Internal;
-use crate::line::Line;
+use crate::line::{Client, Line};
 use crate::metrics::Metrics;
 use crate::options::Options;
 use crate::pool::{Pool, Tracked};
@@ -18,6 +18,7 @@ use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use socket2::SockRef;
 use std::convert::Infallible;
 use std::future::Future;
 use std::io;
@@ -140,6 +141,13 @@ pub(crate) struct Server {
 }
 
 impl Server {
+    /// The same with signs of its own that it is over: connections look at them all the time, and threads
+    /// should not get in each other's way with that.
+    pub(crate) fn of_one_thread(&self) -> Self {
+        let (closing, abort) = (self.closing.child_token(), self.abort.child_token());
+        Self { closing, abort, ..self.clone() }
+    }
+
     /// Tells connections to end, and gives them the time for it.
     async fn close(&self, drain: Duration) {
         self.closing.cancel();
@@ -170,13 +178,11 @@ impl Server {
     }
 
     async fn take(&self, listener: &TcpListener, take: impl Fn(TcpStream, SocketAddr)) -> io::Result<()> {
+        // Small answers must not wait for a full packet; what is accepted inherits this.
+        SockRef::from(listener).set_tcp_nodelay(true)?;
         loop {
             match listener.accept().await {
-                Ok((stream, client)) => {
-                    // Small answers must not wait for a full packet.
-                    let _ = stream.set_nodelay(true);
-                    take(stream, client);
-                }
+                Ok((stream, client)) => take(stream, client),
                 Err(error) if is_fatal(&error) => return Err(error),
                 Err(error) => {
                     // Out of descriptors, or the client left: a moment helps in both cases.
@@ -189,8 +195,9 @@ impl Server {
 
     /// A connection on the port that all services share, where only HTTP says whose it is.
     async fn shared(self, stream: TcpStream, address: SocketAddr, forwarder: Arc<Forwarder>) {
-        let speaks = self.until_closing(sniff::version(&stream, self.head)).await;
-        self.http(speaks, stream, address, Door::Shared, forwarder).await;
+        let (mut line, client) = Line::new(stream, address, Door::Shared);
+        let speaks = self.until_closing(sniff::version(&mut line, self.head)).await;
+        self.http(speaks, line, client, forwarder).await;
     }
 
     /// A connection on the port of one service.
@@ -201,29 +208,22 @@ impl Server {
         behind: Arc<Behind>,
         forwarder: Arc<Forwarder>,
     ) {
-        let speaks = self.until_closing(sniff::protocol(&stream)).await;
+        let (mut line, client) = Line::new(stream, address, Door::Own(Arc::clone(&behind)));
+        let speaks = self.until_closing(sniff::protocol(&mut line)).await;
         if speaks != Speaks::Other {
-            return self.http(speaks, stream, address, Door::Own(behind), forwarder).await;
+            return self.http(speaks, line, client, forwarder).await;
         }
         let Some(target) = forwarder.directory.get(&behind.service) else { return };
         let port = behind.port;
-        let (line, client) = Line::new(stream, address, Door::Own(behind));
         let tunnel = forwarder.tunnel(line, client, target, port);
         let _ = self.abort.run_until_cancelled(tunnel).await;
     }
 
-    async fn http(
-        self,
-        speaks: Speaks,
-        stream: TcpStream,
-        address: SocketAddr,
-        door: Door,
-        forwarder: Arc<Forwarder>,
-    ) {
-        let (line, client) = Line::new(stream, address, door);
+    async fn http(self, speaks: Speaks, line: Line, client: Client, forwarder: Arc<Forwarder>) {
+        let both = Arc::new((forwarder, client));
         let handle = move |request| {
-            let (forwarder, client) = (Arc::clone(&forwarder), client.clone());
-            async move { forwarder.handle(request, &client).await }
+            let both = Arc::clone(&both);
+            async move { both.0.handle(request, &both.1).await }
         };
         match speaks {
             Speaks::One => self.one(line, handle).await,
@@ -234,8 +234,8 @@ impl Server {
 
     /// A connection on the internal port.
     async fn questions(self, stream: TcpStream, address: SocketAddr, answers: Arc<Internal>) {
-        let speaks = self.until_closing(sniff::version(&stream, self.head)).await;
-        let (line, _) = Line::new(stream, address, Door::Shared);
+        let (mut line, _) = Line::new(stream, address, Door::Shared);
+        let speaks = self.until_closing(sniff::version(&mut line, self.head)).await;
         let handle = move |request: Request<Incoming>| std::future::ready(answers.handle(&request));
         match speaks {
             Speaks::One => self.one(line, handle).await,

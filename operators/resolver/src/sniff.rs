@@ -1,13 +1,11 @@
-//! What a new connection speaks, by its first bytes, which stay where they are.
+//! What a new connection speaks, by its first bytes, which are handed on afterwards.
 
+use crate::line::Line;
 use std::time::Duration;
-use tokio::net::TcpStream;
 use tokio::time::Instant;
 
 /// A client that says nothing for this long waits for the server to speak first.
 const SILENCE: Duration = Duration::from_millis(300);
-/// How long to wait for more where the first bytes do not decide.
-const PAUSE: Duration = Duration::from_millis(5);
 /// Methods are shorter; more bytes than this are not looked at.
 const LOOK: usize = 32;
 
@@ -25,37 +23,32 @@ pub(crate) enum Speaks {
 }
 
 /// Waits for the head of a request of HTTP; anything that is not HTTP/2 is taken for HTTP/1.1.
-pub(crate) async fn version(stream: &TcpStream, patience: Duration) -> Speaks {
+pub(crate) async fn version(line: &mut Line, patience: Duration) -> Speaks {
     let end = Instant::now() + patience;
     loop {
-        let mut first = [0; 3];
-        let seen = match tokio::time::timeout_at(end, stream.peek(&mut first)).await {
-            Ok(Ok(seen @ 1..)) => &first[..seen],
-            _ => return Speaks::Nothing,
+        let Ok(Ok(seen @ [_, ..])) = tokio::time::timeout_at(end, line.listen()).await else {
+            return Speaks::Nothing;
         };
-        match seen {
-            b"PRI" => return Speaks::Two,
-            _ if !b"PRI".starts_with(seen) => return Speaks::One,
-            _ if Instant::now() < end => tokio::time::sleep(PAUSE).await,
-            _ => return Speaks::Nothing,
+        if seen.starts_with(b"PRI") {
+            return Speaks::Two;
+        }
+        if !b"PRI".starts_with(seen) {
+            return Speaks::One;
         }
     }
 }
 
 /// Waits until it can be told what a connection speaks.
-pub(crate) async fn protocol(stream: &TcpStream) -> Speaks {
+pub(crate) async fn protocol(line: &mut Line) -> Speaks {
     let end = Instant::now() + SILENCE;
     loop {
-        let mut first = [0; LOOK];
-        let seen = match tokio::time::timeout_at(end, stream.peek(&mut first)).await {
+        let seen = match tokio::time::timeout_at(end, line.listen()).await {
             Err(_) => return Speaks::Other,
-            Ok(Ok(seen @ 1..)) => &first[..seen],
+            Ok(Ok(seen @ [_, ..])) => &seen[..seen.len().min(LOOK)],
             Ok(_) => return Speaks::Nothing,
         };
-        match looks_like(seen) {
-            Some(speaks) => return speaks,
-            None if Instant::now() < end => tokio::time::sleep(PAUSE).await,
-            None => return Speaks::Other,
+        if let Some(speaks) = looks_like(seen) {
+            return speaks;
         }
     }
 }

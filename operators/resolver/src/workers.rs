@@ -63,7 +63,7 @@ impl Workers {
         let mut workers = Self { threads: Vec::new(), jobs: Vec::new(), failed };
         for (number, forwarder) in forwarders.into_iter().enumerate() {
             let (sender, jobs) = mpsc::channel(JOBS);
-            let worker = Worker { server: server.clone(), forwarder, jobs, failed: failing.clone() };
+            let worker = Worker { server: server.of_one_thread(), forwarder, jobs, failed: failing.clone() };
             let runtime = Builder::new_current_thread().enable_all().build()?;
             let thread = std::thread::Builder::new().name(format!("resolver-{number}"));
             workers.threads.push(thread.spawn(move || worker.run(&runtime))?);

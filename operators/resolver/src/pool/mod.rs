@@ -2,6 +2,7 @@
 //!
 //! One of HTTP/1.1 carries one request at a time; those of HTTP/2 are shared.
 
+mod ear;
 mod one;
 mod two;
 

@@ -1,16 +1,18 @@
 //! Connections of HTTP/1.1.
 
+use super::ear::Ear;
 use super::{Pool, STALE, Sending, lock};
 use hyper::body::Incoming;
 use hyper::client::conn::TrySendError;
 use hyper::client::conn::http1::{self, Connection, SendRequest};
 use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::future::{Future, poll_fn};
 use std::io;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::net::TcpStream;
 use tokio::time::Instant;
@@ -20,7 +22,7 @@ const IDLE: usize = 128;
 
 /// The idle ones, per pod.
 #[derive(Default)]
-pub(super) struct Kept(HashMap<SocketAddr, Vec<(One, Instant)>>);
+pub(super) struct Kept(BTreeMap<SocketAddr, Vec<(One, Instant)>>);
 
 /// Whether a connection has carried requests before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +35,7 @@ pub(crate) enum Used {
 pub(crate) struct One {
     sender: SendRequest<Sending>,
     driven: Driven,
+    ear: Arc<Ear>,
     pub(crate) used: Used,
 }
 
@@ -47,9 +50,10 @@ enum Driven {
 impl Pool {
     /// A connection for a request of HTTP/1.1.
     pub(crate) async fn one(&self, address: SocketAddr) -> io::Result<One> {
-        // The last one used is the least likely to have been closed by the other side.
+        // The last one used is the least likely to have been closed by the other side. One that was closed
+        // nevertheless says so when it is given the request, and gives it back.
         while let Some(mut one) = self.take(address) {
-            if one.is_alive().await {
+            if one.is_free().await {
                 return Ok(one);
             }
         }
@@ -61,7 +65,8 @@ impl Pool {
         let stream = self.dial(address).await?;
         let (sender, connection) =
             http1::Builder::new().handshake(TokioIo::new(stream)).await.map_err(io::Error::other)?;
-        Ok(One { sender, driven: Driven::ByRequest(Box::new(connection)), used: Used::Fresh })
+        let driven = Driven::ByRequest(Box::new(connection));
+        Ok(One { sender, driven, ear: Ear::new(), used: Used::Fresh })
     }
 
     /// Gives the connection a task of its own, which goes on when the protocol changes.
@@ -106,28 +111,46 @@ impl One {
         &mut self,
         request: Request<Sending>,
     ) -> Result<Response<Incoming>, TrySendError<Request<Sending>>> {
+        self.ear.begin();
         let mut answer = pin!(self.sender.try_send_request(request));
-        let driven = &mut self.driven;
+        let (driven, ear) = (&mut self.driven, &self.ear);
         poll_fn(|cx| {
-            if let Poll::Ready(answer) = answer.as_mut().poll(cx) {
-                return Poll::Ready(answer);
-            }
-            driven.poll(cx);
-            answer.as_mut().poll(cx)
+            ear.listen(cx, |cx| {
+                driven.poll(cx);
+                answer.as_mut().poll(cx)
+            })
         })
         .await
     }
 
-    /// Moves bytes, if that is up to the request.
-    pub(crate) fn poll(&mut self, cx: &mut Context<'_>) {
-        self.driven.poll(cx);
+    /// Waits for something that comes over it, and moves its bytes, if that is up to the request.
+    pub(crate) fn poll<T>(
+        &mut self,
+        cx: &mut Context<'_>,
+        mut waits: impl FnMut(&mut Context<'_>) -> Poll<T>,
+    ) -> Poll<T> {
+        let driven = &mut self.driven;
+        self.ear.listen(cx, |cx| {
+            if let Poll::Ready(there) = waits(cx) {
+                return Poll::Ready(there);
+            }
+            driven.poll(cx);
+            waits(cx)
+        })
     }
 
-    /// Whether the other side has not closed it.
-    async fn is_alive(&mut self) -> bool {
+    /// Whether it can take a request, as far as is known.
+    async fn is_free(&mut self) -> bool {
+        if self.sender.is_ready() {
+            return true;
+        }
+        // What ended its last answer may not have been looked at yet.
+        let (driven, ear) = (&mut self.driven, &self.ear);
         poll_fn(|cx| {
-            self.driven.poll(cx);
-            Poll::Ready(())
+            ear.listen(cx, |cx| {
+                driven.poll(cx);
+                Poll::Ready(())
+            })
         })
         .await;
         self.sender.is_ready()
