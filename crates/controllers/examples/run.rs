@@ -11,7 +11,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let root_ca = std::env::args().nth(1).map(std::fs::read_to_string).transpose()?;
     let manager = Manager::new(client, Options::named("steer-controllers"));
     let stop = CancellationToken::new();
-    let running = controllers(manager, ControllerOptions { root_ca }).run(stop.clone());
+    let running =
+        controllers(manager, ControllerOptions { root_ca, ..ControllerOptions::default() }).run(stop.clone());
     tokio::pin!(running);
     tokio::select! {
         ended = &mut running => return Ok(ended?),

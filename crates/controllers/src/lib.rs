@@ -9,6 +9,7 @@
 //! Namespace ─▶ default ServiceAccount, kube-root-ca.crt        (namespace::furnish)
 //! Deployment ─▶ ReplicaSet ─▶ Pod ─▶ bound to a Node           (deployment, replicaset, scheduler)
 //! StatefulSet ─▶ Pod, one place after the other                (statefulset)
+//! Job ─▶ Pod, until enough have succeeded                      (job)
 //! Service ─▶ EndpointSlice, Endpoints ◀─ Pod                   (endpointslice)
 //! node not ready ─▶ tainted                                    (node_taints)
 //! owner gone ─▶ its dependents go                              (garbage)
@@ -18,7 +19,9 @@
 
 mod deployment;
 mod endpointslice;
+mod fleet;
 mod garbage;
+mod job;
 mod kinds;
 mod namespace;
 mod node_taints;
@@ -39,6 +42,18 @@ pub struct ControllerOptions {
     /// The certificate of the API server's authority, in PEM, published to every namespace as
     /// ConfigMap `kube-root-ca.crt`. None: nothing is published.
     pub root_ca: Option<String>,
+    /// Who gives pods their nodes; the scheduler of these controllers by default.
+    pub scheduling: Scheduling,
+}
+
+/// Who gives pods their nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scheduling {
+    /// These controllers.
+    #[default]
+    Own,
+    /// Other programs, which bind pods themselves.
+    Others,
 }
 
 /// Adds all controllers to a manager.
@@ -57,12 +72,16 @@ pub struct ControllerOptions {
 #[must_use]
 pub fn controllers(manager: Manager, options: ControllerOptions) -> Manager {
     let (client, cache) = (manager.client(), manager.cache());
+    let manager = match options.scheduling {
+        Scheduling::Own => manager.controller(scheduler::controller()),
+        Scheduling::Others => manager,
+    };
     manager
         .controller(namespace::furnish::controller(options.root_ca))
-        .controller(scheduler::controller())
         .controller(replicaset::controller())
         .controller(deployment::controller())
         .controller(statefulset::controller())
+        .controller(job::controller())
         .controller(endpointslice::controller())
         .controller(endpointslice::classic::controller())
         .controller(node_taints::controller())

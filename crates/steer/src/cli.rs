@@ -159,6 +159,9 @@ pub(crate) struct UpArgs {
     /// How many pods the node takes
     #[arg(long, env = "STEER_MAX_PODS", default_value_t = 250, value_name = "N")]
     pub(crate) max_pods: u32,
+    /// Who gives pods their nodes
+    #[arg(long, env = "STEER_SCHEDULER", default_value = "own", value_enum)]
+    pub(crate) scheduler: Scheduler,
     /// Keep everything in memory; nothing survives a restart
     #[arg(long)]
     pub(crate) memory: bool,
@@ -185,6 +188,15 @@ pub(crate) enum Runtime {
     Process,
     /// Nothing runs; pods are reported ready (for load tests)
     Fake,
+}
+
+/// Who gives pods their nodes.
+#[derive(ValueEnum, Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Scheduler {
+    /// The scheduler within
+    Own,
+    /// Nobody here; other programs bind pods
+    None,
 }
 
 #[derive(Args, Debug)]

@@ -27,7 +27,7 @@ use steersman_apiserver::{
     auth::{Authority, Credentials},
     store::Store,
 };
-use steersman_controllers::ControllerOptions;
+use steersman_controllers::{ControllerOptions, Scheduling};
 use steersman_infra::action::web::PrivateAddresses;
 use steersman_node::{Annotate, Node, NodeOptions, ServicePublishing};
 use tokio::{net::TcpListener, task::JoinSet};
@@ -35,7 +35,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::{
     CouldNotStart,
-    cli::{Runtime, UpArgs},
+    cli::{Runtime, Scheduler, UpArgs},
     crds, elasti,
     infra::{self, Infra},
     output::tell,
@@ -146,7 +146,13 @@ impl Running {
         let manager = Manager::new(operator.clone(), options);
         let manager = steersman_controllers::controllers(
             manager,
-            ControllerOptions { root_ca: Some(authority.ca_pem().to_owned()) },
+            ControllerOptions {
+                root_ca: Some(authority.ca_pem().to_owned()),
+                scheduling: match args.scheduler {
+                    Scheduler::Own => Scheduling::Own,
+                    Scheduler::None => Scheduling::Others,
+                },
+            },
         );
         let manager = manager.controller(steersman_webapp::controller());
         let manager = steersman_observatory::limited_controllers(manager, args.observatory.limits());

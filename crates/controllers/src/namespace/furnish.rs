@@ -50,10 +50,6 @@ impl Reconciler for Furnish {
             namespace: Some(name.clone()),
             ..ObjectMeta::default()
         };
-        if cx.cache::<ServiceAccount>().get(&Key::new(&name, ACCOUNT)).is_none() {
-            let account = ServiceAccount { metadata: meta(ACCOUNT), ..ServiceAccount::default() };
-            unless_terminating(cx.apply_unowned(&account).await)?;
-        }
         if let Some(root_ca) = &self.root_ca {
             let known = cx.cache::<ConfigMap>().get(&Key::new(&name, CERTIFICATE));
             let current = known.as_ref().and_then(|map| map.data.as_ref()?.get("ca.crt"));
@@ -65,6 +61,11 @@ impl Reconciler for Furnish {
                 };
                 unless_terminating(cx.apply_unowned(&map).await)?;
             }
+        }
+        // Last: pods are let in as soon as it is there, and mount the certificate.
+        if cx.cache::<ServiceAccount>().get(&Key::new(&name, ACCOUNT)).is_none() {
+            let account = ServiceAccount { metadata: meta(ACCOUNT), ..ServiceAccount::default() };
+            unless_terminating(cx.apply_unowned(&account).await)?;
         }
         Ok(Outcome::Done)
     }

@@ -2,9 +2,9 @@
 
 mod plan;
 
+use crate::fleet;
 use crate::owner::{controller_of, controller_reference, orphaned_in};
 use crate::status::report;
-use futures::future::join_all;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::Patch;
@@ -15,13 +15,10 @@ use serde_json::json;
 use std::sync::Arc;
 use std::time::Duration;
 use steersman::cache::Cache;
-use steersman::{Context, Controller, Error, EventType, Key, Outcome, Reconciler};
+use steersman::{Context, Controller, Error, Key, Outcome, Reconciler};
 
 /// The index of pods that nobody controls, by namespace.
 const ORPHANS: &str = "orphaned-pods";
-
-/// Most pods created or deleted at the same time.
-const SIDE_BY_SIDE: usize = 64;
 
 /// Keeps the pods of ReplicaSets at their number.
 #[derive(Debug)]
@@ -103,62 +100,9 @@ async fn act(set: &ReplicaSet, action: Action, cx: &Context) -> Result<(), Error
     match action {
         Action::Adopt(pod) => adopt(set, &pod, cx).await,
         Action::Release(pod) => release(set, &pod, cx).await,
-        Action::Create(count) => create(set, count, cx).await,
-        Action::Delete(pods) => delete(&pods, cx).await,
+        Action::Create(count) => fleet::create(&vec![&plan::pod(set); count], cx).await,
+        Action::Delete(pods) => fleet::delete(&pods, cx).await,
     }
-}
-
-/// Deletes pods side by side; the first failure is told after all have been tried.
-async fn delete(pods: &[Arc<Pod>], cx: &Context) -> Result<(), Error> {
-    let mut failure = None;
-    for batch in pods.chunks(SIDE_BY_SIDE) {
-        let deleted = join_all(batch.iter().map(|pod| cx.delete(&**pod))).await;
-        for (pod, deleted) in batch.iter().zip(deleted) {
-            match deleted {
-                Ok(()) => {
-                    let note = format!("Deleted pod: {}", pod.name_any());
-                    cx.event(EventType::Normal, "SuccessfulDelete", note);
-                }
-                Err(error) => {
-                    cx.event(EventType::Warning, "FailedDelete", format!("Error deleting: {error}"));
-                    failure.get_or_insert(error);
-                }
-            }
-        }
-    }
-    failure.map_or(Ok(()), Err)
-}
-
-/// Creates pods, one at first and twice as many each time it goes well: when the first is
-/// refused, by a quota for instance, the others are not even tried.
-async fn create(set: &ReplicaSet, count: usize, cx: &Context) -> Result<(), Error> {
-    let pod = plan::pod(set);
-    let mut left = count;
-    let mut batch = 1;
-    while left > 0 {
-        let now = batch.min(left).min(SIDE_BY_SIDE);
-        let results = join_all((0..now).map(|_| cx.create(&pod))).await;
-        for result in results {
-            match result {
-                Ok(pod) => {
-                    cx.event(
-                        EventType::Normal,
-                        "SuccessfulCreate",
-                        format!("Created pod: {}", pod.name_any()),
-                    );
-                }
-                // Everything in the namespace is about to go; nothing needs to be done.
-                Err(error) if is_namespace_terminating(&error) => return Ok(()),
-                Err(error) => {
-                    cx.event(EventType::Warning, "FailedCreate", format!("Error creating: {error}"));
-                    return Err(error);
-                }
-            }
-        }
-        left -= now;
-        batch *= 2;
-    }
-    Ok(())
 }
 
 /// Whether a write was refused because its namespace is being deleted.

@@ -2,6 +2,7 @@
 
 mod faults;
 mod garbage;
+mod jobs;
 mod namespaces;
 mod ownership;
 mod statefulsets;
@@ -24,7 +25,7 @@ async fn cluster() -> (Cluster, Running) {
 /// Runs all controllers.
 fn run(cluster: &Cluster) -> Running {
     let manager = cluster.manager(cluster.options("controllers"));
-    let options = ControllerOptions { root_ca: Some("a certificate".into()) };
+    let options = ControllerOptions { root_ca: Some("a certificate".into()), ..ControllerOptions::default() };
     cluster.run_manager(controllers(manager, options))
 }
 
