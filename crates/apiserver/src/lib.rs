@@ -50,6 +50,7 @@ pub mod watch;
 pub use self::{
     http::{Body, InProcess, ServeError, ServingIdentity},
     server::{
-        CidrError, Clock, KubeletClient, LoopbackEndpoints, OpenError, Options, Server, ServiceCidr, User,
+        CidrError, Clock, KubeletClient, LoopbackEndpoints, OpenError, Options, Server, ServiceAccounts,
+        ServiceCidr, User,
     },
 };

@@ -53,6 +53,16 @@ pub enum LoopbackEndpoints {
     Accept,
 }
 
+/// Whether pods act as service accounts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum ServiceAccounts {
+    /// They only name one: nobody makes accounts, as in most tests.
+    #[default]
+    Ignored,
+    /// A pod's account must be there, and its token is mounted into the pod.
+    Mounted,
+}
+
 /// The range of addresses that Services get.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ServiceCidr {
@@ -131,6 +141,8 @@ pub struct Options {
     pub clock: Clock,
     /// Whether endpoints may be loopback addresses; refused by default, as elsewhere.
     pub loopback_endpoints: LoopbackEndpoints,
+    /// Whether pods get the token of their service account; by default they do not.
+    pub service_accounts: ServiceAccounts,
     /// The range of Services' addresses; 10.96.0.0/16 by default.
     pub service_cidr: ServiceCidr,
     /// The address and port that `default/kubernetes` points to; none by default, then it has no endpoints.
@@ -146,6 +158,7 @@ impl Default for Options {
         Self {
             clock: Arc::new(Timestamp::now),
             loopback_endpoints: LoopbackEndpoints::default(),
+            service_accounts: ServiceAccounts::default(),
             service_cidr: ServiceCidr::default(),
             advertise: None,
             kubelet: None,

@@ -3,10 +3,12 @@
 pub(crate) mod addresses;
 pub(crate) mod decode;
 pub(crate) mod defaults;
+pub(crate) mod limit_range;
 pub(crate) mod metadata;
 pub(crate) mod names;
 pub(crate) mod prepare;
 pub(crate) mod quantity;
+pub(crate) mod service_account;
 pub(crate) mod strategy;
 pub(crate) mod validate;
 pub(crate) mod webhook;

@@ -9,6 +9,15 @@ pub(crate) struct Quantity {
     nanos: i128,
 }
 
+/// Which suffixes a quantity is written with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Notation {
+    /// `m`, `k`, `M`
+    Decimal,
+    /// `Ki`, `Mi`
+    Binary,
+}
+
 impl Quantity {
     /// Reads a quantity; nothing when it is none. Rounds up below 10⁻⁹, as Kubernetes does.
     pub(crate) fn parse(text: &str) -> Option<Self> {
@@ -38,6 +47,16 @@ impl Quantity {
             }
         };
         Some(Self { nanos: if negative { -nanos } else { nanos } })
+    }
+
+    /// How it is written.
+    pub(crate) fn text(self, notation: Notation) -> String {
+        let bytes = self.nanos / UNIT;
+        let text = match notation {
+            Notation::Binary if self.nanos % UNIT == 0 && bytes % 1024 == 0 => format!("{}Ki", bytes / 1024),
+            _ => format!("{}n", self.nanos),
+        };
+        crate::schema::canonical_quantity(&text).unwrap_or(text)
     }
 
     /// The number, where it is a whole one that fits.
@@ -121,6 +140,11 @@ mod tests {
         }
         for bad in ["", "lots", "1.2.3", "1GiB", "1 Gi", ".", "--1", "1e99"] {
             assert_eq!(Quantity::parse(bad), None, "{bad}");
+        }
+        let sum = |text: &str, notation| Quantity::parse(text).map(|quantity| quantity.text(notation));
+        for (given, binary, decimal) in [("1536Mi", "1536Mi", "1610612736"), ("1.5", "1500m", "1500m")] {
+            assert_eq!(sum(given, Notation::Binary).as_deref(), Some(binary));
+            assert_eq!(sum(given, Notation::Decimal).as_deref(), Some(decimal));
         }
         assert!(Quantity::parse("-1").is_some_and(|quantity| quantity.sign().is_lt()));
     }

@@ -14,7 +14,7 @@ use crate::{
     conversion::Translations,
     status::Failure,
     store::Operation,
-    types::Scope,
+    types::{Origin, Scope},
 };
 
 /// Names made from `generateName` are cut to this and get five characters more.
@@ -66,6 +66,7 @@ impl Engine {
                 object.meta_set("name", Some(format!("{prefix}{}", suffix()).into()));
             }
             let reserved = self.complete(call, &mut object)?;
+            admit::limit_range::check(self, call, &object)?;
             attributes.name = object.name().to_owned();
             self.validate(call, &attributes, Some(&object), None).await?;
             match self.commit(call, Operation::Create, &object).await {
@@ -99,6 +100,10 @@ impl Engine {
         admit::defaults::apply(call.resource, object);
         if ownership == Ownership::Track {
             self.track(call, "", None, object).await?;
+        }
+        if call.resource.origin == Origin::BuiltIn && &*call.resource.storage.name == "pods" {
+            admit::limit_range::set_defaults(self, object);
+            admit::service_account::admit(self, call, object).await?;
         }
         Ok(())
     }
@@ -209,7 +214,7 @@ pub(super) fn place(call: &Call<'_>, object: &mut Value) -> Result<(), Failure> 
 }
 
 /// Five characters that make no words.
-fn suffix() -> String {
+pub(crate) fn suffix() -> String {
     const ALPHABET: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     let mut random = rand::rng();
     (0..5).map(|_| char::from(ALPHABET[random.random_range(0..ALPHABET.len())])).collect()

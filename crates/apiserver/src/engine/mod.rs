@@ -30,6 +30,7 @@ use tokio_util::sync::CancellationToken;
 
 pub(crate) use call::{Call, DryRun, FieldValidation};
 pub(crate) use commit::key;
+pub(crate) use create::suffix;
 pub(crate) use delete::DeleteOptions;
 pub(crate) use expire::LastSweep;
 pub(crate) use list::{Filter, Listed, render as render_list};

@@ -20,7 +20,7 @@ pub use structural::{StructuralError, read_root};
 pub use validate::{validate, validate_update};
 
 pub(crate) use error::quote;
-pub(crate) use quantity::RULE as QUANTITY_RULE;
+pub(crate) use quantity::{RULE as QUANTITY_RULE, canonical as canonical_quantity};
 
 /// Whether text has a format; it has every format that is not known.
 pub(crate) fn has_format(format: &str, text: &str) -> bool {

@@ -17,7 +17,7 @@ enum Family {
 
 /// The one way in which Kubernetes writes this quantity: the largest suffix that needs no
 /// fraction. `None` where the text is no quantity.
-pub(super) fn canonical(text: &str) -> Option<String> {
+pub(crate) fn canonical(text: &str) -> Option<String> {
     let (negative, rest) = match text.strip_prefix('-') {
         Some(rest) => (true, rest),
         None => (false, text.strip_prefix('+').unwrap_or(text)),
