@@ -2,8 +2,12 @@
 
 mod support;
 
+use std::io::Read as _;
+
 use http::Method;
+use http_body_util::BodyExt as _;
 use serde_json::{Value, json};
+use steersman_apiserver::{Options, ServiceAccounts};
 use support::{CONFIG_MAPS, World, config_map};
 
 #[tokio::test]
@@ -261,4 +265,102 @@ async fn an_object_reads_the_same_in_every_version_and_view() {
     assert_eq!((&partial["kind"], partial.get("data")), (&json!("PartialObjectMetadata"), None));
     let yaml = accept("application/yaml").await;
     assert!(String::from_utf8_lossy(&yaml.body).contains("kind: ConfigMap"), "{yaml:?}");
+}
+
+#[tokio::test]
+async fn a_large_list_is_made_while_it_is_sent_and_reads_the_same_compressed() {
+    let world = World::new().await;
+    let client = &world.client;
+    for number in 0..400 {
+        let map = config_map(&format!("m-{number:03}"), &json!({"k": "v".repeat(2000)}));
+        client.post(CONFIG_MAPS, &map).await.ok(201);
+    }
+    let mut body = client.raw(Method::GET, CONFIG_MAPS, &[], b"").await.into_body();
+    let (mut pieces, mut plain) = (0, Vec::new());
+    while let Some(frame) = body.frame().await {
+        pieces += 1;
+        plain.extend_from_slice(frame.expect("never fails").data_ref().expect("data"));
+    }
+    assert!(pieces > 4, "{} bytes in {pieces} pieces", plain.len());
+    let list: Value = serde_json::from_slice(&plain).expect("JSON");
+    let names: Vec<&str> = list["items"]
+        .as_array()
+        .expect("items")
+        .iter()
+        .filter_map(|item| item["metadata"]["name"].as_str())
+        .collect();
+    assert_eq!((names.len(), names[0], names[399]), (400, "m-000", "m-399"));
+
+    let packed = client.send(Method::GET, CONFIG_MAPS, &[("accept-encoding", "gzip")], b"").await;
+    assert_eq!(packed.headers["content-encoding"], "gzip");
+    assert!(packed.body.len() < plain.len() / 4, "{} of {}", packed.body.len(), plain.len());
+    let mut unpacked = Vec::new();
+    flate2::read::GzDecoder::new(&*packed.body).read_to_end(&mut unpacked).expect("gzip");
+    assert_eq!(unpacked, plain);
+}
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+fn pod(name: &str, spec: &Value) -> Value {
+    let mut pod = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name},
+        "spec": {"containers": [{"name": "c", "image": "i"}]}});
+    for (field, value) in spec.as_object().into_iter().flatten() {
+        pod["spec"][field] = value.clone();
+    }
+    pod
+}
+
+#[tokio::test]
+async fn a_pod_finds_the_token_of_its_account_where_programs_look_for_it() {
+    let world =
+        World::with(Options { service_accounts: ServiceAccounts::Mounted, ..Options::default() }).await;
+    let client = &world.client;
+    let account =
+        |name: &str| json!({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}});
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    client.post(accounts, &account("default")).await.ok(201);
+    let made = client.post(PODS, &pod("a", &json!({}))).await.ok(201);
+    let mount = &made["spec"]["containers"][0]["volumeMounts"][0];
+    assert_eq!(mount["mountPath"], "/var/run/secrets/kubernetes.io/serviceaccount");
+    let volume = &made["spec"]["volumes"][0];
+    assert_eq!(volume["name"], mount["name"]);
+    let sources: Vec<&String> = volume["projected"]["sources"]
+        .as_array()
+        .expect("sources")
+        .iter()
+        .flat_map(|source| source.as_object().expect("a source").keys())
+        .collect();
+    assert_eq!(sources, ["serviceAccountToken", "configMap", "downwardAPI"]);
+
+    let message =
+        client.post(PODS, &pod("b", &json!({"serviceAccountName": "robot"}))).await.failure(403, "Forbidden");
+    assert_eq!(
+        message,
+        "pods \"b\" is forbidden: error looking up service account default/robot: serviceaccount \"robot\" not found"
+    );
+    let mut robot = account("robot");
+    robot["automountServiceAccountToken"] = false.into();
+    robot["imagePullSecrets"] = json!([{"name": "s"}]);
+    client.post(accounts, &robot).await.ok(201);
+    let made = client.post(PODS, &pod("b", &json!({"serviceAccountName": "robot"}))).await.ok(201);
+    assert_eq!(made["spec"].get("volumes"), None);
+    assert_eq!(made["spec"]["imagePullSecrets"], json!([{"name": "s"}]));
+}
+
+#[tokio::test]
+async fn limit_ranges_fill_in_what_is_open_and_refuse_what_is_too_much() {
+    let world = World::new().await;
+    let client = &world.client;
+    let range = json!({"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "l"}, "spec": {"limits": [
+        {"type": "Container", "default": {"cpu": "200m"}, "defaultRequest": {"cpu": "100m"}, "max": {"cpu": "1"}}]}});
+    client.post("/api/v1/namespaces/default/limitranges", &range).await.ok(201);
+    let made = client.post(PODS, &pod("a", &json!({}))).await.ok(201);
+    assert_eq!(
+        made["spec"]["containers"][0]["resources"],
+        json!({"limits": {"cpu": "200m"}, "requests": {"cpu": "100m"}})
+    );
+    assert_eq!(made["status"]["qosClass"], "Burstable");
+    let greedy = json!({"containers": [{"name": "c", "image": "i", "resources": {"limits": {"cpu": "2"}}}]});
+    let message = client.post(PODS, &pod("b", &greedy)).await.failure(403, "Forbidden");
+    assert_eq!(message, "pods \"b\" is forbidden: maximum cpu usage per Container is 1, but limit is 2");
 }

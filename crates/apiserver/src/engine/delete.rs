@@ -250,7 +250,7 @@ impl Engine {
             }
         }
         let lens = view::Lens::new(&self.served.load(), call.resource);
-        let bytes = super::list::render(call.resource, &lens, &listed);
+        let bytes = super::Rendering::new(call.resource, lens, listed).whole();
         let list = serde_json::from_slice(&bytes).map_err(Failure::internal)?;
         Ok(Outcome { code: 200, answer: Answer::Plain(list) })
     }

@@ -3,6 +3,7 @@
 use std::{sync::Arc, time::Duration};
 
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
+use bytes::Bytes;
 use serde_json::{Value, json};
 
 use super::{Call, Engine, api_version, view};
@@ -19,6 +20,9 @@ const FRESHNESS: Duration = Duration::from_secs(3);
 
 /// How many objects are converted at once while a page is put together.
 const PORTION: usize = 1000;
+
+/// A list is sent in pieces of about this size.
+const PIECE: usize = 128 * 1024;
 
 /// Which objects of a collection are asked for.
 #[derive(Debug, Clone, Default)]
@@ -271,25 +275,67 @@ fn invalid_list(why: &str) -> Failure {
     super::call::options_failure("ListOptions", &error)
 }
 
-/// A list as JSON.
-pub(crate) fn render(resource: &Resource, lens: &view::Lens, listed: &Listed) -> Vec<u8> {
-    let size: usize = listed.objects.iter().map(|stored| stored.bytes.len() + 1).sum();
-    let mut out = Vec::with_capacity(size + 256);
-    out.extend_from_slice(super::meta::prefix(&resource.list_kind, &api_version(resource)).as_bytes());
-    let mut metadata = listed.metadata();
-    if resource.origin != Origin::BuiltIn && listed.page.is_none() {
-        // Lists of custom resources say so when nothing follows; others say nothing.
-        metadata["continue"] = "".into();
-    }
-    out.extend_from_slice(format!("\"metadata\":{metadata},\"items\":[").as_bytes());
-    for (index, stored) in listed.objects.iter().enumerate() {
-        if index > 0 {
-            out.push(b',');
+/// A list as JSON, piece by piece: a large one never lies in memory as a whole beside its objects.
+pub(crate) struct Rendering {
+    resource: Arc<Resource>,
+    lens: view::Lens,
+    objects: std::vec::IntoIter<Arc<Stored>>,
+    /// What precedes the next object; nothing after the end.
+    before: Option<Vec<u8>>,
+    size: usize,
+}
+
+impl Rendering {
+    /// Begins with the first piece.
+    pub(crate) fn new(resource: &Arc<Resource>, lens: view::Lens, listed: Listed) -> Self {
+        let mut metadata = listed.metadata();
+        if resource.origin != Origin::BuiltIn && listed.page.is_none() {
+            // Lists of custom resources say so when nothing follows; others say nothing.
+            metadata["continue"] = "".into();
         }
-        lens.item(resource, stored, &mut out);
+        let prefix = super::meta::prefix(&resource.list_kind, &api_version(resource));
+        Self {
+            resource: Arc::clone(resource),
+            lens,
+            size: listed.objects.iter().map(|stored| stored.bytes.len() + 1).sum(),
+            objects: listed.objects.into_iter(),
+            before: Some(format!("{prefix}\"metadata\":{metadata},\"items\":[").into_bytes()),
+        }
     }
-    out.extend_from_slice(b"]}");
-    out
+
+    /// About how many bytes it will be.
+    pub(crate) fn size(&self) -> usize {
+        self.size
+    }
+
+    /// All of it at once.
+    pub(crate) fn whole(self) -> Vec<u8> {
+        let mut whole = Vec::with_capacity(self.size + 256);
+        self.for_each(|piece| whole.extend_from_slice(&piece));
+        whole
+    }
+}
+
+impl Iterator for Rendering {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        let before = self.before.take()?;
+        let mut piece = Vec::with_capacity(PIECE.min(self.size) + before.len() + 256);
+        piece.extend_from_slice(&before);
+        while piece.len() < PIECE {
+            let Some(stored) = self.objects.next() else {
+                piece.extend_from_slice(b"]}");
+                return Some(piece.into());
+            };
+            self.lens.item(&self.resource, &stored, &mut piece);
+            if self.objects.len() > 0 {
+                piece.push(b',');
+            }
+        }
+        self.before = Some(Vec::new());
+        Some(piece.into())
+    }
 }
 
 /// Where a list goes on: after this object, at this version.

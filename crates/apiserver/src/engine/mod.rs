@@ -33,7 +33,7 @@ pub(crate) use commit::key;
 pub(crate) use create::suffix;
 pub(crate) use delete::DeleteOptions;
 pub(crate) use expire::LastSweep;
-pub(crate) use list::{Filter, Listed, render as render_list};
+pub(crate) use list::{Filter, Listed, Rendering};
 pub(crate) use patch::Patch;
 pub(crate) use patch::PatchKind;
 pub(crate) use pods::log_target;

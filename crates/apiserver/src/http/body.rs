@@ -16,6 +16,8 @@ pub struct Body(Inner);
 enum Inner {
     Empty,
     Whole(Bytes),
+    /// More than should lie in memory at once.
+    Large(Box<dyn Iterator<Item = Bytes> + Send>),
     Stream(Pin<Box<dyn Stream<Item = Bytes> + Send>>),
 }
 
@@ -30,11 +32,27 @@ impl Body {
         Self(Inner::Stream(Box::pin(chunks)))
     }
 
+    /// These pieces, each made when it is sent.
+    pub(crate) fn large(pieces: impl Iterator<Item = Bytes> + Send + 'static) -> Self {
+        Self(Inner::Large(Box::new(pieces)))
+    }
+
+    /// The same bytes with other pieces, where it is made of such.
+    pub(crate) fn map_large<P: Iterator<Item = Bytes> + Send + 'static>(
+        self,
+        change: impl FnOnce(Box<dyn Iterator<Item = Bytes> + Send>) -> P,
+    ) -> Result<Self, Self> {
+        match self.0 {
+            Inner::Large(pieces) => Ok(Self::large(change(pieces))),
+            other => Err(Self(other)),
+        }
+    }
+
     /// The bytes, when they are all there already.
     pub(crate) fn whole(&self) -> Option<&Bytes> {
         match &self.0 {
             Inner::Whole(bytes) => Some(bytes),
-            Inner::Empty | Inner::Stream(_) => None,
+            Inner::Empty | Inner::Large(_) | Inner::Stream(_) => None,
         }
     }
 }
@@ -50,6 +68,7 @@ impl std::fmt::Debug for Body {
         f.write_str(match &self.0 {
             Inner::Empty => "Body(empty)",
             Inner::Whole(_) => "Body(whole)",
+            Inner::Large(_) => "Body(large)",
             Inner::Stream(_) => "Body(stream)",
         })
     }
@@ -70,6 +89,7 @@ impl http_body::Body for Body {
                 self.0 = Inner::Empty;
                 Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
             }
+            Inner::Large(pieces) => Poll::Ready(pieces.next().map(|piece| Ok(Frame::data(piece)))),
             Inner::Stream(stream) => {
                 stream.as_mut().poll_next(cx).map(|chunk| chunk.map(|bytes| Ok(Frame::data(bytes))))
             }
@@ -80,7 +100,7 @@ impl http_body::Body for Body {
         match &self.0 {
             Inner::Empty => true,
             Inner::Whole(bytes) => bytes.is_empty(),
-            Inner::Stream(_) => false,
+            Inner::Large(_) | Inner::Stream(_) => false,
         }
     }
 
@@ -88,7 +108,7 @@ impl http_body::Body for Body {
         match &self.0 {
             Inner::Empty => SizeHint::with_exact(0),
             Inner::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
-            Inner::Stream(_) => SizeHint::default(),
+            Inner::Large(_) | Inner::Stream(_) => SizeHint::default(),
         }
     }
 }

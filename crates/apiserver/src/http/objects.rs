@@ -81,7 +81,7 @@ async fn main(
         "watch" => return watch::answer(engine, call, format, &incoming.closing).await,
         "list" => {
             let listed = engine.list(call).await?;
-            return respond::list(engine, call.resource, format, call.query, &listed);
+            return respond::list(engine, call.resource, format, call.query, listed);
         }
         "get" => engine.get(call).await?,
         "create" => create(engine, call, incoming).await?,

@@ -1,6 +1,6 @@
 //! Answers as bytes.
 
-use std::io::Write as _;
+use std::{io::Write as _, sync::Arc};
 
 use bytes::Bytes;
 use flate2::{Compression, write::GzEncoder};
@@ -16,7 +16,7 @@ use super::{
 };
 use crate::{
     engine::{
-        Answer, Engine, Listed, Outcome,
+        Answer, Engine, Listed, Outcome, Rendering,
         view::{self, Lens},
     },
     status::Failure,
@@ -26,6 +26,8 @@ use crate::{
 
 /// Answers smaller than this are not worth compressing.
 const GZIP_FROM: usize = 128 * 1024;
+/// Lists larger than this are made while they are sent.
+const LARGE: usize = 512 * 1024;
 
 /// A body of a media type.
 pub(super) fn with_type(code: u16, media: &'static str, body: impl Into<Body>) -> Response<Body> {
@@ -97,17 +99,21 @@ pub(super) fn outcome(
 /// A list.
 pub(super) fn list(
     engine: &Engine,
-    resource: &Resource,
+    resource: &Arc<Resource>,
     format: Format,
     query: &Query,
-    listed: &Listed,
+    listed: Listed,
 ) -> Result<Response<Body>, Failure> {
     let lens = Lens::new(&engine.served.load(), resource);
     let objects =
         || -> Vec<Value> { listed.objects.iter().map(|stored| lens.value(resource, stored)).collect() };
     match format.view {
         View::Whole => {
-            bytes(200, format.encoding, crate::engine::render_list(resource, &lens, listed).into())
+            let pieces = Rendering::new(resource, lens, listed);
+            if pieces.size() > LARGE && format.encoding == Encoding::Json && !is_pretty(query) {
+                return Ok(with_type(200, "application/json", Body::large(pieces)));
+            }
+            bytes(200, format.encoding, pieces.whole().into())
         }
         View::Metadata(version) => {
             let items: Vec<Value> =
@@ -158,20 +164,67 @@ pub(super) fn compress(request: &HeaderMap, response: Response<Body>) -> Respons
         .iter()
         .filter_map(|value| value.to_str().ok())
         .any(|text| text.contains("gzip"));
-    let Some(bytes) = response.body().whole().filter(|bytes| wanted && bytes.len() >= GZIP_FROM) else {
+    if !wanted {
         return response;
+    }
+    let (mut parts, body) = response.into_parts();
+    let packed = match body.map_large(Packed::new) {
+        Ok(large) => large,
+        Err(body) => {
+            let Some(bytes) = body.whole().filter(|bytes| bytes.len() >= GZIP_FROM) else {
+                return Response::from_parts(parts, body);
+            };
+            let mut packed = Vec::with_capacity(bytes.len() / 8);
+            Packed::new(std::iter::once(bytes.clone())).for_each(|piece| packed.extend_from_slice(&piece));
+            packed.into()
+        }
     };
-    let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 8), Compression::fast());
-    let Ok(packed) = encoder.write_all(bytes).and_then(|()| encoder.finish()) else { return response };
-    let (mut parts, _) = response.into_parts();
     parts.headers.insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
     parts.headers.insert(VARY, HeaderValue::from_static("Accept-Encoding"));
-    Response::from_parts(parts, packed.into())
+    Response::from_parts(parts, packed)
+}
+
+/// Pieces, compressed as they come.
+struct Packed<P> {
+    pieces: P,
+    /// Nothing after the end.
+    encoder: Option<GzEncoder<Vec<u8>>>,
+}
+
+impl<P: Iterator<Item = Bytes>> Packed<P> {
+    fn new(pieces: P) -> Self {
+        Self { pieces, encoder: Some(GzEncoder::new(Vec::new(), Compression::fast())) }
+    }
+}
+
+impl<P: Iterator<Item = Bytes>> Iterator for Packed<P> {
+    type Item = Bytes;
+
+    fn next(&mut self) -> Option<Bytes> {
+        loop {
+            let encoder = self.encoder.as_mut()?;
+            // Writing to memory does not fail; were it to, the answer would end early and be seen as broken.
+            match self.pieces.next() {
+                Some(piece) => encoder.write_all(&piece).ok()?,
+                None => return self.encoder.take()?.finish().ok().map(Bytes::from),
+            }
+            if encoder.get_ref().len() >= PACKED {
+                return Some(std::mem::take(encoder.get_mut()).into());
+            }
+        }
+    }
+}
+
+/// Compressed pieces are at least this large, but for the last.
+const PACKED: usize = 32 * 1024;
+
+fn is_pretty(query: &Query) -> bool {
+    matches!(query.given("pretty"), Some("" | "1" | "true"))
 }
 
 /// Writes JSON for people, when the query asks for it.
 pub(super) fn pretty(query: &Query, response: Response<Body>) -> Response<Body> {
-    if !matches!(query.given("pretty"), Some("" | "1" | "true")) {
+    if !is_pretty(query) {
         return response;
     }
     let indented = response.body().whole().and_then(|bytes| serde_json::from_slice::<Value>(bytes).ok());

@@ -1,14 +1,14 @@
 //! `watch=true`: a stream of events.
 
-use std::{sync::Arc, time::Duration};
+use std::{pin::Pin, sync::Arc, time::Duration};
 
 use bytes::{Bytes, BytesMut};
 use futures::stream;
 use http::Response;
 use rand::Rng as _;
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep_until};
-use tokio_util::sync::CancellationToken;
+use tokio::time::{Instant, Sleep, sleep_until};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 
 use super::{
     Body,
@@ -71,6 +71,8 @@ pub(super) async fn answer(
         next_bookmark: Instant::now() + BOOKMARKS,
         ended: false,
         closing: closing.clone(),
+        closed: Box::pin(closing.clone().cancelled_owned()),
+        alarm: Box::pin(sleep_until(Instant::now())),
     };
     let from = match start {
         Start::WithWhatThereIs { not_older } => {
@@ -194,6 +196,9 @@ struct Watcher {
     next_bookmark: Instant,
     ended: bool,
     closing: CancellationToken,
+    /// These two stay from one event to the next: to wait for them anew each time costs more than an event.
+    closed: Pin<Box<WaitForCancellationFutureOwned>>,
+    alarm: Pin<Box<Sleep>>,
 }
 
 impl Watcher {
@@ -209,18 +214,24 @@ impl Watcher {
             let bookmark = self
                 .next_bookmark
                 .min(self.ends.checked_sub(LAST_BOOKMARK).unwrap_or(self.ends).max(Instant::now()));
-            let bookmark = if self.bookmarks { bookmark } else { self.ends };
+            let alarm = if self.bookmarks { bookmark.min(self.ends) } else { self.ends };
+            if self.alarm.deadline() != alarm {
+                self.alarm.as_mut().reset(alarm);
+            }
             let events = self.events.as_mut()?;
             tokio::select! {
                 biased;
-                () = self.closing.cancelled() => self.ended = true,
+                () = self.closed.as_mut() => self.ended = true,
                 event = events.next() => match event {
                     None => self.ended = true,
                     Some(Err(lagged)) => self.expire(&lagged.to_string()),
                     Some(Ok(event)) => self.take(event).await,
                 },
-                () = sleep_until(self.ends) => self.ended = true,
-                () = sleep_until(bookmark), if self.bookmarks && bookmark < self.ends => {
+                () = self.alarm.as_mut() => {
+                    if Instant::now() >= self.ends {
+                        self.ended = true;
+                        continue;
+                    }
                     let progress = events.progress();
                     self.bookmark(progress, Mark::Progress);
                     // Once within the last seconds there is no further one.
