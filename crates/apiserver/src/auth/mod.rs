@@ -18,6 +18,8 @@ pub use authority::{Authority, AuthorityError, Credentials, Identity};
 
 pub(crate) use kubelet::{Unchecked, kubelet_config};
 
+pub(crate) use token::{Claims, ISSUER};
+
 use crate::{server::User, status::Failure};
 
 /// Knows tokens.
@@ -35,12 +37,26 @@ impl Authenticator {
 
     /// Whose token this is, if anybody's.
     pub fn token(&self, token: &str, now: Timestamp) -> Option<User> {
-        self.tokens.get(token).cloned().or_else(|| token::verify(&self.key, token, now))
+        self.token_for(token, now, &[ISSUER.to_owned()]).map(|(user, _)| user)
+    }
+
+    /// Whose token this is, if it is meant for one of these audiences, and for which of them.
+    pub(crate) fn token_for(
+        &self,
+        token: &str,
+        now: Timestamp,
+        audiences: &[String],
+    ) -> Option<(User, Vec<String>)> {
+        let fixed = |user: &User| (user.clone(), vec![ISSUER.to_owned()]);
+        let (user, mut meant) =
+            self.tokens.get(token).map(fixed).or_else(|| token::verify(&self.key, token, now))?;
+        meant.retain(|audience| audiences.contains(audience));
+        (!meant.is_empty()).then_some((user, meant))
     }
 
     /// Makes a token for a service account.
-    pub(crate) fn issue_token(&self, user: &str, uid: &str, now: Timestamp, expires: Timestamp) -> String {
-        token::sign(&self.key, user, uid, now, expires)
+    pub(crate) fn issue_token(&self, claims: Claims<'_>, now: Timestamp, expires: Timestamp) -> String {
+        token::sign(&self.key, claims, now, expires)
     }
 }
 

@@ -7,14 +7,29 @@ use sha2::{Digest as _, Sha256};
 
 use crate::server::User;
 
-const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+/// Who signs tokens, and for whom they are unless they say otherwise.
+pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+
+/// Whose token it is, and for whom.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Claims<'c> {
+    pub(crate) namespace: &'c str,
+    pub(crate) account: &'c str,
+    /// Of the service account.
+    pub(crate) uid: &'c str,
+    /// Who may take it for proof.
+    pub(crate) audiences: &'c [String],
+}
 
 /// A token that says who its holder is until it expires.
-pub(super) fn sign(key: &[u8], user: &str, uid: &str, now: Timestamp, expires: Timestamp) -> String {
+pub(super) fn sign(key: &[u8], claims: Claims<'_>, now: Timestamp, expires: Timestamp) -> String {
+    let Claims { namespace, account, uid, audiences } = claims;
     let header = json!({"alg": "HS256", "typ": "JWT"});
     let claims = json!({
-        "iss": ISSUER, "aud": [ISSUER], "sub": user, "iat": now.as_second(), "nbf": now.as_second(), "exp": expires.as_second(),
-        "jti": uuid::Uuid::new_v4().to_string(), "kubernetes.io": {"serviceaccount": {"uid": uid}},
+        "iss": ISSUER, "aud": audiences, "sub": format!("system:serviceaccount:{namespace}:{account}"),
+        "iat": now.as_second(), "nbf": now.as_second(), "exp": expires.as_second(),
+        "jti": uuid::Uuid::new_v4().to_string(),
+        "kubernetes.io": {"namespace": namespace, "serviceaccount": {"name": account, "uid": uid}},
     });
     let signed = format!(
         "{}.{}",
@@ -25,8 +40,8 @@ pub(super) fn sign(key: &[u8], user: &str, uid: &str, now: Timestamp, expires: T
     format!("{signed}.{signature}")
 }
 
-/// Whose token this is; nobody's when it is not ours, was changed, or has expired.
-pub(super) fn verify(key: &[u8], token: &str, now: Timestamp) -> Option<User> {
+/// Whose token this is and for whom; nobody's when it is not ours, was changed, or has expired.
+pub(super) fn verify(key: &[u8], token: &str, now: Timestamp) -> Option<(User, Vec<String>)> {
     if key.is_empty() {
         return None;
     }
@@ -45,10 +60,9 @@ pub(super) fn verify(key: &[u8], token: &str, now: Timestamp) -> Option<User> {
     }
     let name = claims["sub"].as_str()?;
     let namespace = name.strip_prefix("system:serviceaccount:")?.split(':').next()?;
-    Some(User::new(
-        name,
-        ["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")],
-    ))
+    let groups = ["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
+    let audiences = claims["aud"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    Some((User::new(name, groups), audiences.map(ToOwned::to_owned).collect()))
 }
 
 /// HMAC with SHA-256 (RFC 2104).
@@ -84,8 +98,11 @@ mod tests {
     #[test]
     fn a_token_is_good_until_it_expires_or_is_changed() {
         let at = |second| Timestamp::from_second(second).expect("a time");
-        let token = sign(b"key", "system:serviceaccount:a:robot", "u", at(100), at(200));
-        let user = verify(b"key", &token, at(150)).expect("good");
+        let audiences = ["one".to_owned()];
+        let claims = Claims { namespace: "a", account: "robot", uid: "u", audiences: &audiences };
+        let token = sign(b"key", claims, at(100), at(200));
+        let (user, found) = verify(b"key", &token, at(150)).expect("good");
+        assert_eq!(found, audiences);
         assert_eq!(user.name, "system:serviceaccount:a:robot");
         assert!(user.groups.contains(&"system:serviceaccounts:a".to_owned()));
         assert_eq!(verify(b"key", &token, at(200)), None);

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::{
+    auth::{Claims, ISSUER},
     engine::{
         Call, Engine, Outcome, api_version,
         meta::{Meta, empty, object_mut, time_text},
@@ -75,15 +76,25 @@ fn rules() -> Value {
 
 fn token_status(engine: &Engine, body: &Value) -> Value {
     let token = body["spec"]["token"].as_str().unwrap_or_default();
+    let audiences = audiences(&body["spec"]);
     match engine
         .options
         .authenticator
         .as_ref()
-        .and_then(|authenticator| authenticator.token(token, (engine.options.clock)()))
+        .and_then(|authenticator| authenticator.token_for(token, (engine.options.clock)(), &audiences))
     {
-        Some(user) => json!({"authenticated": true, "user": {"username": user.name, "groups": user.groups}}),
+        Some((user, audiences)) => json!({
+            "authenticated": true, "user": {"username": user.name, "groups": user.groups}, "audiences": audiences,
+        }),
         None => json!({"user": {}, "error": "[invalid bearer token]"}),
     }
+}
+
+/// For whom a token is, or is shown to: this server where nobody is named.
+fn audiences(spec: &Value) -> Vec<String> {
+    let named = spec["audiences"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let named: Vec<String> = named.filter(|name| !name.is_empty()).map(ToOwned::to_owned).collect();
+    if named.is_empty() { vec![ISSUER.to_owned()] } else { named }
 }
 
 /// `POST serviceaccounts/<name>/token`: a token for a service account.
@@ -95,13 +106,17 @@ pub(super) fn token(engine: &Engine, call: &Call<'_>, body: &Value) -> Result<Ou
     let seconds = body["spec"]["expirationSeconds"].as_i64().unwrap_or(3600).clamp(600, 1 << 32);
     let now = (engine.options.clock)();
     let expires = now.checked_add(jiff::SignedDuration::from_secs(seconds)).unwrap_or(now);
-    let user = format!("system:serviceaccount:{}:{}", call.object_namespace(), call.name);
-    let token = authenticator.issue_token(&user, &stored.header.uid, now, expires);
+    let audiences = audiences(&body["spec"]);
+    let (namespace, account) = (call.object_namespace(), call.name);
+    let claims = Claims { namespace, account, uid: &stored.header.uid, audiences: &audiences };
+    let token = authenticator.issue_token(claims, now, expires);
     let mut request = body.clone();
     let map = object_mut(&mut request);
     map.insert("apiVersion".into(), "authentication.k8s.io/v1".into());
     map.insert("kind".into(), "TokenRequest".into());
-    object_mut(map.entry("spec").or_insert_with(empty)).insert("expirationSeconds".into(), seconds.into());
+    let spec = object_mut(map.entry("spec").or_insert_with(empty));
+    spec.insert("expirationSeconds".into(), seconds.into());
+    spec.insert("audiences".into(), audiences.into());
     map.insert("status".into(), json!({"token": token, "expirationTimestamp": time_text(expires)}));
     request.meta_set("name", Some(call.name.into()));
     request.meta_set("namespace", Some(call.object_namespace().into()));
