@@ -12,6 +12,7 @@ use crate::{
     definitions::{self, Served},
     engine::{Engine, LastSweep, view},
     http::InProcess,
+    openapi::Descriptions,
     store::{Store, WriteError},
 };
 
@@ -151,6 +152,8 @@ pub struct Options {
     pub kubelet: Option<KubeletClient>,
     /// Who is who on the network; nobody by default. In-process callers need none of it.
     pub authenticator: Option<Arc<Authenticator>>,
+    /// What built-in types are for, in words, asked for when a client wants to read them; none by default.
+    pub descriptions: Option<fn() -> &'static Descriptions>,
 }
 
 impl Default for Options {
@@ -163,6 +166,7 @@ impl Default for Options {
             advertise: None,
             kubelet: None,
             authenticator: None,
+            descriptions: None,
         }
     }
 }

@@ -11,6 +11,7 @@ mod output;
 mod cli;
 mod client;
 mod crds;
+mod describe;
 mod elasti;
 mod infra;
 mod infra_commands;

@@ -36,7 +36,7 @@ use tokio_util::sync::CancellationToken;
 use crate::{
     CouldNotStart,
     cli::{Runtime, Scheduler, UpArgs},
-    crds, elasti,
+    crds, describe, elasti,
     infra::{self, Infra},
     output::tell,
     signals,
@@ -124,6 +124,7 @@ impl Running {
             advertise: Some(addresses.api),
             kubelet: Some(kubelet_client(&authority)?),
             authenticator: Some(Arc::new(authority.authenticator())),
+            descriptions: Some(describe::descriptions),
             ..ServerOptions::default()
         };
         let server = Server::open(store.clone(), options).await.context("cannot start the API server")?;

@@ -14,7 +14,7 @@ use super::{
 };
 use crate::{
     engine::Engine,
-    openapi::{self, Document},
+    openapi::{self, Descriptions, Document},
     status::Failure,
     types::{
         Catalog,
@@ -29,6 +29,7 @@ const RELEASE: (&str, &str, &str) = ("1", "36", "v1.36.4+steersman");
 pub(super) fn answer(engine: &Engine, incoming: &Incoming, route: &Route) -> Result<Response<Body>, Failure> {
     let served = engine.served.load();
     let catalog = &served.catalog;
+    let words = || engine.options.descriptions.map(|descriptions| descriptions());
     let found = |document: Option<Value>| document.ok_or_else(Failure::unknown_path);
     let response = match route {
         Route::Root => plain(incoming, &json!({"paths": paths(catalog)}))?,
@@ -47,10 +48,10 @@ pub(super) fn answer(engine: &Engine, incoming: &Incoming, route: &Route) -> Res
         }
         Route::OpenApiIndex => plain(incoming, &openapi::index(catalog))?,
         Route::OpenApiV3(path) => {
-            let document = openapi::v3(catalog, path).ok_or_else(Failure::unknown_path)?;
+            let document = openapi::v3(catalog, path, words()).ok_or_else(Failure::unknown_path)?;
             tagged(&incoming.headers, "application/json", &document)
         }
-        Route::OpenApiV2 => openapi_v2(catalog, &incoming.headers)?,
+        Route::OpenApiV2 => openapi_v2(catalog, words(), &incoming.headers)?,
         _ => return Err(Failure::unknown_path()),
     };
     Ok(respond::compress(&incoming.headers, respond::pretty(&incoming.query, response)))
@@ -118,14 +119,18 @@ fn aggregated(catalog: &Catalog, headers: &HeaderMap, root: Root) -> Option<Resp
     Some(tag(headers, response, catalog.hash()))
 }
 
-fn openapi_v2(catalog: &Catalog, headers: &HeaderMap) -> Result<Response<Body>, Failure> {
+fn openapi_v2(
+    catalog: &Catalog,
+    words: Option<&Descriptions>,
+    headers: &HeaderMap,
+) -> Result<Response<Body>, Failure> {
     for clause in negotiate::clauses(headers) {
         match clause.media {
             "application/json" | "*/*" => {
-                return Ok(tagged(headers, "application/json", &openapi::v2_json(catalog)));
+                return Ok(tagged(headers, "application/json", &openapi::v2_json(catalog, words)));
             }
             openapi::V2_PROTOBUF | openapi::V2_PROTOBUF_ASKED => {
-                return Ok(tagged(headers, openapi::V2_PROTOBUF, &openapi::v2_protobuf(catalog)));
+                return Ok(tagged(headers, openapi::V2_PROTOBUF, &openapi::v2_protobuf(catalog, words)));
             }
             _ => {}
         }

@@ -36,18 +36,18 @@ fn the_index_leads_to_every_group_version() {
     let index = index(&catalog);
     for path in ["api/v1", "apis/apps/v1", "apis/batch/v1", "apis/g.example.com/v1"] {
         let url = index["paths"][path]["serverRelativeURL"].as_str().unwrap_or_else(|| panic!("no {path}"));
-        let document = v3(&catalog, path).expect("a document");
+        let document = v3(&catalog, path, None).expect("a document");
         assert_eq!(url, format!("/openapi/v3/{path}?hash={}", document.hash));
     }
-    assert!(v3(&catalog, "apis/nope/v1").is_none());
-    assert!(v3(&catalog, "apis//v1").is_none());
-    assert!(v3(&catalog, "").is_none());
+    assert!(v3(&catalog, "apis/nope/v1", None).is_none());
+    assert!(v3(&catalog, "apis//v1", None).is_none());
+    assert!(v3(&catalog, "", None).is_none());
 }
 
 #[test]
 fn version_3_tells_what_kubectl_looks_for() {
     let catalog = Catalog::builtin();
-    let document = parsed(&v3(&catalog, "apis/apps/v1").expect("apps"));
+    let document = parsed(&v3(&catalog, "apis/apps/v1", None).expect("apps"));
     let kind = json!({"group": "apps", "version": "v1", "kind": "Deployment"});
     let deployment = &document["components"]["schemas"]["io.k8s.api.apps.v1.Deployment"];
     assert_eq!(deployment["x-kubernetes-group-version-kind"], json!([kind]));
@@ -85,9 +85,9 @@ fn every_reference_leads_somewhere_and_operation_ids_are_unique() {
         }
     }
     let catalog = with_widget();
-    let mut documents = vec![parsed(&v2_json(&catalog))];
+    let mut documents = vec![parsed(&v2_json(&catalog, None))];
     for path in ["api/v1", "apis/apps/v1", "apis/apiextensions.k8s.io/v1", "apis/g.example.com/v1"] {
-        documents.push(parsed(&v3(&catalog, path).expect("a document")));
+        documents.push(parsed(&v3(&catalog, path, None).expect("a document")));
     }
     for document in &documents {
         let mut references = Vec::new();
@@ -114,7 +114,7 @@ fn every_reference_leads_somewhere_and_operation_ids_are_unique() {
 #[test]
 fn custom_resources_are_published_in_both_versions() {
     let catalog = with_widget();
-    let three = parsed(&v3(&catalog, "apis/g.example.com/v1").expect("widgets"));
+    let three = parsed(&v3(&catalog, "apis/g.example.com/v1", None).expect("widgets"));
     let widget = &three["components"]["schemas"]["com.example.g.v1.Widget"];
     assert_eq!(widget["x-kubernetes-group-version-kind"][0]["kind"], "Widget");
     let spec = &widget["properties"]["spec"]["properties"];
@@ -131,7 +131,7 @@ fn custom_resources_are_published_in_both_versions() {
         three["paths"]["/apis/g.example.com/v1/namespaces/{namespace}/widgets/{name}/status"].is_object()
     );
 
-    let two = parsed(&v2_json(&catalog));
+    let two = parsed(&v2_json(&catalog, None));
     let spec = &two["definitions"]["com.example.g.v1.Widget"]["properties"]["spec"]["properties"];
     assert_eq!(spec["maybe"], json!({}), "version 2 cannot say that null is a value");
     assert!(spec["either"].get("oneOf").is_none());
@@ -191,10 +191,10 @@ fn named<'a>(bytes: &'a [u8], number: u32, name: &str) -> &'a [u8] {
 #[test]
 fn the_protobuf_of_version_2_holds_what_its_json_says() {
     let catalog = with_widget();
-    let document = v2_protobuf(&catalog);
+    let document = v2_protobuf(&catalog, None);
     assert_eq!(child(&document.bytes, 1), b"2.0");
     let definitions = child(&document.bytes, 9);
-    let json = parsed(&v2_json(&catalog));
+    let json = parsed(&v2_json(&catalog, None));
     assert_eq!(
         read(definitions).len(),
         json["definitions"].as_object().map_or(0, Map::len),
@@ -216,4 +216,25 @@ fn the_protobuf_of_version_2_holds_what_its_json_says() {
         .map(|(_, other)| child(child(other, 3), 4))
         .collect();
     assert_eq!(query, [&b"dryRun"[..], b"fieldManager", b"fieldValidation", b"force"]);
+}
+
+#[test]
+fn types_and_fields_say_what_they_are_for_where_that_is_known() {
+    let spec = Description {
+        text: "How pods are kept.".to_owned(),
+        fields: [("replicas", "How many."), ("template", "Of what.")]
+            .map(|(name, text)| (name.to_owned(), text.to_owned()))
+            .into(),
+    };
+    let words: Descriptions = [("io.k8s.api.apps.v1.DeploymentSpec".to_owned(), spec)].into();
+    let catalog = Catalog::builtin();
+    for document in [
+        parsed(&v3(&catalog, "apis/apps/v1", Some(&words)).expect("apps"))["components"]["schemas"].clone(),
+        parsed(&v2_json(&catalog, Some(&words)))["definitions"].clone(),
+    ] {
+        let spec = &document["io.k8s.api.apps.v1.DeploymentSpec"];
+        assert_eq!(spec["description"], "How pods are kept.");
+        assert_eq!(spec["properties"]["replicas"]["description"], "How many.");
+        assert_eq!(spec["properties"]["template"]["description"], "Of what.");
+    }
 }
