@@ -13,12 +13,15 @@ COMPAT_SUITE ?= ../shared/compat
 # What the suite is asked for: the areas that are complete.
 COMPAT_AREAS ?= discovery|openapi|crud|locking|metadata|patch|strategic|apply|delete|gc|subresource|watch|table|partial|encoding|schema|crd|cel|admission|fieldvalidation|dryrun|namespace|builtin|events|lease|concurrency|hostile|python-client
 
+# How long `make fuzz` goes on.
+FUZZ_SECONDS ?= 600
+
 STEER := target/release/steer
 # With a Go toolchain every real part can be had, so nothing may be skipped in CI.
 REQUIRED_PARTS := $(if $(shell command -v go 2>/dev/null),all,)
 
 .DEFAULT_GOAL := help
-.PHONY: crash-matrix help build up run install uninstall deploy undeploy docker-build test e2e compat soak bench torture fmt vet lint parts ci
+.PHONY: crash-matrix help build up run install uninstall deploy undeploy docker-build test e2e compat soak bench fuzz torture fmt vet lint parts ci
 
 help: ## List the targets
 	@echo "Usage: make TARGET"
@@ -80,6 +83,9 @@ compat: build ## Run the compatibility suite against `steer up`, where the suite
 
 soak: ## Ten minutes of injected faults with a thousand objects, with another seed each round
 	SOAK_SECONDS=600 $(CARGO) test --package steersman-test --test soak -- --nocapture
+
+fuzz: ## Send hostile bytes to every decoder for FUZZ_SECONDS, with one seed after the other
+	FUZZ_SECONDS=$(FUZZ_SECONDS) FUZZ_ITERATIONS=2000 $(CARGO) test --release --package steersman-apiserver --test fuzz -- --nocapture
 
 torture: ## Put services to sleep and wake them ten thousand times under load, killing resolvers
 	TORTURE_SECONDS=420 TORTURE_SERVICES=60 $(CARGO) test --release --package steersman-resolver --test torture

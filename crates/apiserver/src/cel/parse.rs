@@ -6,8 +6,8 @@ use super::error::{CompileError, Position};
 use super::expression::{Access, Call, Expression, Kind, Literal, Loop, Quantifier};
 use super::lex::{Token, Word, lex};
 
-/// How deep expressions may be nested: what Kubernetes' parser takes, with room to spare on a stack.
-const DEPTH: usize = 100;
+/// How deep expressions may be nested: more than anybody writes, with room to spare on a stack even in a debug build.
+const DEPTH: usize = 50;
 
 /// Reads an expression.
 pub(super) fn parse(text: &str) -> Result<Expression, CompileError> {
@@ -186,7 +186,7 @@ impl Parser<'_> {
         let mut length = 0;
         loop {
             length += 1;
-            if length > 4 * DEPTH {
+            if length > 8 * DEPTH {
                 return self.fail("expression recursion limit exceeded: 100");
             }
             operand = if let Some(at) = self.accept(".") {

@@ -237,3 +237,82 @@ fn wrong_directives_are_malformed() {
         assert_eq!((error.code(), error.to_string().as_str()), (400, reason), "{patch}");
     }
 }
+
+mod properties {
+    use std::collections::{BTreeMap, BTreeSet};
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Containers by their names; each has an image, some an environment.
+    fn containers() -> impl Strategy<Value = Vec<Value>> {
+        let env =
+            prop::collection::btree_map("[A-C]", "[x-z]", 0..3).prop_map(|env: BTreeMap<String, String>| {
+                env.into_iter().map(|(name, value)| json!({"name": name, "value": value})).collect::<Vec<_>>()
+            });
+        prop::collection::btree_map("[a-e]", ("[1-3]", env), 0..5)
+            .prop_map(|all| {
+                all.into_iter()
+                    .map(|(name, (image, env))| json!({"name": name, "image": image, "env": env}))
+                    .collect::<Vec<_>>()
+            })
+            .prop_shuffle()
+    }
+
+    fn names(list: &Value) -> Vec<String> {
+        let all = list.as_array().into_iter().flatten();
+        all.map(|element| element["name"].as_str().unwrap_or_default().to_owned()).collect()
+    }
+
+    fn named<'l>(list: &'l Value, name: &str) -> Option<&'l Value> {
+        list.as_array()?.iter().find(|element| element["name"] == name)
+    }
+
+    fn patched(document: &Value, patch: &Value) -> Value {
+        strategic_patch(document, patch, &schema()).expect("a good patch")
+    }
+
+    proptest! {
+        #[test]
+        fn elements_are_merged_by_name_and_others_left_alone(live in containers(), patch in containers()) {
+            let (document, patch) = (json!({"containers": live}), json!({"containers": patch}));
+            let result = patched(&document, &patch);
+            let found = names(&result["containers"]);
+            let unique: BTreeSet<&String> = found.iter().collect();
+            prop_assert_eq!(unique.len(), found.len(), "a name occurs once");
+            let wanted: BTreeSet<String> =
+                names(&document["containers"]).into_iter().chain(names(&patch["containers"])).collect();
+            prop_assert_eq!(found.iter().cloned().collect::<BTreeSet<_>>(), wanted);
+            for name in found {
+                let after = named(&result["containers"], &name).expect("found");
+                match (named(&document["containers"], &name), named(&patch["containers"], &name)) {
+                    (Some(before), None) => prop_assert_eq!(after, before),
+                    (_, Some(said)) => {
+                        prop_assert_eq!(&after["image"], &said["image"]);
+                        for variable in said["env"].as_array().into_iter().flatten() {
+                            let name = variable["name"].as_str().unwrap_or_default();
+                            prop_assert_eq!(named(&after["env"], name), Some(variable));
+                        }
+                    }
+                    (None, None) => prop_assert!(false, "{name} came from nowhere"),
+                }
+            }
+        }
+
+        #[test]
+        fn patching_twice_is_patching_once(live in containers(), patch in containers()) {
+            let patch = json!({"containers": patch});
+            let once = patched(&json!({"containers": live}), &patch);
+            prop_assert_eq!(patched(&once, &patch), once);
+        }
+
+        #[test]
+        fn a_deleted_element_is_gone_and_nothing_else(live in containers(), name in "[a-e]") {
+            let document = json!({"containers": live});
+            let result = patched(&document, &json!({"containers": [{"name": name, "$patch": "delete"}]}));
+            let left: Vec<String> = names(&document["containers"]).into_iter().filter(|n| *n != name).collect();
+            prop_assert_eq!(names(&result["containers"]), left);
+        }
+    }
+}
