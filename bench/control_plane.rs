@@ -1,6 +1,7 @@
-//! Our control plane beside the real one, on this machine, in one run.
+//! Our control plane beside the real one, on this machine, in one run; then ours with many objects.
 //!
-//! `make bench` runs it. Figures go into `bench/README.md` with the command that made them.
+//! `make bench` runs all of it; `-- beside` and `-- many` a part. Figures go into `bench/README.md` with the
+//! command that made them.
 
 #![allow(clippy::print_stdout, reason = "a benchmark prints")]
 
@@ -20,22 +21,45 @@ use kube::{
     api::{ListParams, PostParams},
 };
 use serde_json::json;
-use support::usage::{cpu_seconds, resident_kib};
+use support::usage::{busy, cpu_seconds, peak_kib, resident_kib};
 
-const CLIENTS: usize = 32;
-const CREATES: usize = 3_200;
+/// Clients at a time, and how many objects they create; 5,000 in all.
+const CREATES: [(usize, usize); 3] = [(1, 200), (8, 800), (32, 4_000)];
+const GETS: usize = 8_000;
+const LISTED: usize = 5_000;
 const WATCHERS: usize = 100;
-const FAN_OUT: usize = 320;
+const FAN_OUT: usize = 640;
+const DELIVERIES: usize = 400;
 const IDLE: Duration = Duration::from_secs(10);
+const MANY: usize = 100_000;
+/// Watchers that want something else.
+const STRANGERS: usize = 1_000;
 
-/// What was measured of one control plane.
-struct Figures {
-    start: Duration,
-    memory: u64,
-    idle_cpu: f64,
-    creates: f64,
-    list: Duration,
-    fan_out: f64,
+/// What is better.
+#[derive(Clone, Copy)]
+enum Better {
+    More,
+    Less,
+}
+
+/// One figure of a control plane.
+struct Figure {
+    what: String,
+    value: f64,
+    unit: &'static str,
+    better: Better,
+    /// The ratio to the other that is aimed at.
+    aim: Option<f64>,
+}
+
+impl Figure {
+    fn less(what: impl Into<String>, value: f64, unit: &'static str, aim: Option<f64>) -> Self {
+        Self { what: what.into(), value, unit, better: Better::Less, aim }
+    }
+
+    fn more(what: impl Into<String>, value: f64, unit: &'static str, aim: Option<f64>) -> Self {
+        Self { what: what.into(), value, unit, better: Better::More, aim }
+    }
 }
 
 #[tokio::main]
@@ -44,95 +68,178 @@ async fn main() {
     if !std::env::args().any(|argument| argument == "--bench") {
         return;
     }
+    let only = |part: &str| {
+        let named = |name: &str| std::env::args().any(|argument| argument == name);
+        named(part) || !(named("beside") || named("many"))
+    };
     let folder = tempfile::tempdir().unwrap();
-    let ours = ours(folder.path()).await;
-    print("steer up (everything: API server, controllers, node, operator)", &ours);
-    match xtask::parts::kubernetes() {
-        Ok(kubernetes) => {
-            let theirs = measure(
-                kubernetes.start_time(),
-                &kubernetes.pids(),
-                &support::client(kubernetes.kubeconfig()).await,
-            )
-            .await;
-            print("etcd, kube-apiserver, kube-controller-manager, kube-scheduler", &theirs);
-            println!("\nratios (theirs to ours; more is better for us)");
-            let seconds = |d: Duration| d.as_secs_f64();
-            for (what, ratio) in [
-                ("start to ready", seconds(theirs.start) / seconds(ours.start)),
-                ("memory, idle", theirs.memory as f64 / ours.memory as f64),
-                ("durable creates/s", ours.creates / theirs.creates),
-                ("list", seconds(theirs.list) / seconds(ours.list)),
-                ("watch fan-out", ours.fan_out / theirs.fan_out),
-            ] {
-                println!("  {what:<22} {ratio:>8.1} x");
-            }
-        }
-        Err(missing) => println!("the real control plane was not measured: {missing}"),
+    if only("beside") {
+        beside(folder.path()).await;
+    }
+    if only("many") {
+        many(&folder.path().join("many")).await;
     }
 }
 
-async fn ours(folder: &Path) -> Figures {
-    let dir = folder.join("state");
+/// Both control planes, one after the other.
+async fn beside(folder: &Path) {
+    let ours = ours(&folder.join("state")).await;
+    let theirs = match xtask::parts::kubernetes() {
+        Ok(kubernetes) => {
+            let client = support::client(kubernetes.kubeconfig()).await;
+            measure(kubernetes.start_time(), &kubernetes.pids(), &client).await
+        }
+        Err(missing) => {
+            println!("the real control plane was not measured: {missing}");
+            Vec::new()
+        }
+    };
+    println!("| | `steer up` | Kubernetes | ratio | aim |\n|---|---|---|---|---|");
+    for (at, Figure { what, value, unit, better, aim }) in ours.iter().enumerate() {
+        let (mut other, mut ratio, mut aimed) = (String::new(), String::new(), String::new());
+        if let Some(theirs) = theirs.get(at) {
+            let times = match better {
+                Better::More => value / theirs.value,
+                Better::Less => theirs.value / value,
+            };
+            other = format!("{:.1} {unit}", theirs.value);
+            ratio = format!("{times:.1} x");
+            if let Some(aim) = aim {
+                aimed = format!("{aim} x{}", if times < *aim { ": **missed**" } else { "" });
+            }
+        }
+        println!("| {what} | {value:.1} {unit} | {other} | {ratio} | {aimed} |");
+    }
+}
+
+async fn ours(dir: &Path) -> Vec<Figure> {
     // Once for certificates and database, then again: people start it more than once.
-    support::Up::start(&dir).stop();
-    let begin = Instant::now();
-    let up = support::Up::start(&dir);
-    let client = support::client(&up.kubeconfig()).await;
-    ready(&client).await;
-    let start = begin.elapsed();
+    support::Up::start(dir).stop();
+    let (up, client, start) = started(dir).await;
     let figures = measure(start, &[u32::try_from(up.pid().as_raw()).unwrap()], &client).await;
     up.stop();
     figures
 }
 
-async fn ready(client: &Client) {
+async fn started(dir: &Path) -> (support::Up, Client, Duration) {
+    let begin = Instant::now();
+    let up = support::Up::start(dir);
+    let client = support::client(&up.kubeconfig()).await;
     loop {
         let request = http::Request::get("/readyz").body(Vec::new()).unwrap();
         if client.request_text(request).await.is_ok() {
-            return;
+            return (up, client, begin.elapsed());
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
 }
 
-async fn measure(start: Duration, pids: &[u32], client: &Client) -> Figures {
+async fn measure(start: Duration, pids: &[u32], client: &Client) -> Vec<Figure> {
     tokio::time::sleep(Duration::from_secs(3)).await;
     let (cpu, begin) = (cpu_seconds(pids), Instant::now());
     tokio::time::sleep(IDLE).await;
-    let idle_cpu = (cpu_seconds(pids) - cpu) / begin.elapsed().as_secs_f64() * 100.0;
-    let memory = pids.iter().map(|pid| resident_kib(*pid)).sum();
-
+    let idle = (cpu_seconds(pids) - cpu) / begin.elapsed().as_secs_f64() * 100.0;
+    let memory: u64 = pids.iter().map(|pid| resident_kib(*pid)).sum();
+    let mut figures = vec![
+        Figure::less("start to ready", start.as_secs_f64() * 1e3, "ms", Some(20.0)),
+        Figure::less("memory, idle", memory as f64 / 1024.0, "MiB", Some(6.0)),
+        Figure::less("processor, idle", idle, "% of a core", None),
+    ];
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
-    let begin = Instant::now();
-    create_all(&maps, "map", CREATES, CLIENTS).await;
-    let creates = CREATES as f64 / begin.elapsed().as_secs_f64();
-
-    let mut lists = Vec::new();
-    for _ in 0..5 {
-        let begin = Instant::now();
-        let request = http::Request::get("/api/v1/namespaces/default/configmaps").body(Vec::new()).unwrap();
-        let text = client.request_text(request).await.unwrap();
-        assert!(text.len() > CREATES * 100);
-        lists.push(begin.elapsed());
+    for ((clients, count), aim) in CREATES.into_iter().zip([1.5, 3.0, 3.0]) {
+        let (used, begin) = (busy(pids), Instant::now());
+        create_all(&maps, &format!("map-{clients}"), count, clients).await;
+        let rate = count as f64 / begin.elapsed().as_secs_f64();
+        let each = micros(busy(pids) - used) / count as f64;
+        let what = if clients == 1 { "1 client".to_owned() } else { format!("{clients} clients") };
+        figures.push(Figure::more(format!("durable creates, {what}"), rate, "/s", Some(aim)));
+        figures.push(Figure::less(format!("processor per create, {what}"), each, "µs", None));
     }
-    lists.sort();
-    Figures { start, memory, idle_cpu, creates, list: lists[2], fan_out: fan_out(client, &maps).await }
+    figures.extend(gets(client, pids).await);
+    figures.extend(lists(client, pids).await);
+    figures.extend(fan_out(client, pids, &maps).await);
+    figures.push(deliveries(client, &maps).await);
+    figures
+}
+
+/// Reads of one object each.
+async fn gets(client: &Client, pids: &[u32]) -> [Figure; 2] {
+    const CLIENTS: usize = 8;
+    let (used, begin) = (busy(pids), Instant::now());
+    let readers = (0..CLIENTS).map(|_| {
+        let client = client.clone();
+        tokio::spawn(async move {
+            for number in 0..GETS / CLIENTS {
+                let path = format!("/api/v1/namespaces/default/configmaps/map-1-0-{}", number % 200);
+                let request = http::Request::get(path).body(Vec::new()).unwrap();
+                assert!(client.request_text(request).await.unwrap().len() > 1000);
+            }
+        })
+    });
+    for reader in join_all(readers).await {
+        reader.unwrap();
+    }
+    let rate = GETS as f64 / begin.elapsed().as_secs_f64();
+    let each = micros(busy(pids) - used) / GETS as f64;
+    [
+        Figure::more(format!("GET, {CLIENTS} clients"), rate, "/s", Some(5.0)),
+        Figure::less("processor per GET", each, "µs", Some(5.0)),
+    ]
+}
+
+/// Lists of all objects in one answer, which is only read.
+async fn lists(client: &Client, pids: &[u32]) -> [Figure; 2] {
+    const ROUNDS: usize = 9;
+    let mut times = Vec::new();
+    let used = busy(pids);
+    for _ in 0..ROUNDS {
+        let begin = Instant::now();
+        let size = read(client, "/api/v1/namespaces/default/configmaps").await;
+        assert!(size > LISTED * 1000, "{size} bytes are too few for {LISTED} objects");
+        times.push(begin.elapsed());
+    }
+    let each = micros(busy(pids) - used) / 1e3 / ROUNDS as f64;
+    times.sort();
+    let median = times[ROUNDS / 2].as_secs_f64() * 1e3;
+    [
+        Figure::less(format!("list of {LISTED} objects"), median, "ms", Some(5.0)),
+        Figure::less("processor per such list", each, "ms", Some(5.0)),
+    ]
+}
+
+/// How many bytes an answer has.
+async fn read(client: &Client, path: &str) -> usize {
+    let request = http::Request::get(path).body(Vec::new()).unwrap();
+    let mut answer = pin!(client.request_stream(request).await.unwrap());
+    let (mut size, mut buffer) = (0, vec![0; 256 << 10]);
+    loop {
+        match answer.read(&mut buffer).await.unwrap() {
+            0 => return size,
+            read => size += read,
+        }
+    }
+}
+
+async fn watch(client: &Client, path: &str, version: &str) -> impl futures::AsyncRead + use<> {
+    let path = format!("{path}?watch=true&resourceVersion={version}");
+    client.request_stream(http::Request::get(&path).body(Vec::new()).unwrap()).await.unwrap()
+}
+
+async fn version(maps: &Api<ConfigMap>) -> String {
+    let list = maps.list(&ListParams::default().limit(1)).await.unwrap();
+    list.metadata.resource_version.unwrap()
 }
 
 /// Events per second that arrive at many watchers of the same resource.
 ///
-/// Watchers only count lines, so that the server is measured and not the client's decoding.
-async fn fan_out(client: &Client, maps: &Api<ConfigMap>) -> f64 {
-    let list = maps.list(&ListParams::default().limit(1)).await.unwrap();
-    let version = list.metadata.resource_version.unwrap();
-    let path = format!("/api/v1/namespaces/default/configmaps?watch=true&resourceVersion={version}");
-    let watchers = join_all((0..WATCHERS).map(|_| {
-        let request = http::Request::get(&path).body(Vec::new()).unwrap();
-        async move { client.request_stream(request).await.unwrap() }
-    }))
-    .await;
-    let begin = Instant::now();
+/// Watchers only count lines, so that the server is measured and not the client's decoding; what is left of the
+/// client's part is the same for both servers, so the server's processor time is told beside.
+async fn fan_out(client: &Client, pids: &[u32], maps: &Api<ConfigMap>) -> [Figure; 2] {
+    let version = version(maps).await;
+    let watchers =
+        join_all((0..WATCHERS).map(|_| watch(client, "/api/v1/namespaces/default/configmaps", &version)))
+            .await;
+    let (used, begin) = (busy(pids), Instant::now());
     let readers: Vec<_> = watchers
         .into_iter()
         .map(|watcher| {
@@ -147,11 +254,107 @@ async fn fan_out(client: &Client, maps: &Api<ConfigMap>) -> f64 {
             })
         })
         .collect();
-    create_all(maps, "fan", FAN_OUT, CLIENTS).await;
+    create_all(maps, "fan", FAN_OUT, 32).await;
     for reader in readers {
         reader.await.unwrap();
     }
-    (WATCHERS * FAN_OUT) as f64 / begin.elapsed().as_secs_f64()
+    let events = (WATCHERS * FAN_OUT) as f64;
+    let rate = events / begin.elapsed().as_secs_f64();
+    let each = micros(busy(pids) - used) / events;
+    [
+        Figure::more(format!("watch fan-out to {WATCHERS} watchers"), rate, "events/s", Some(5.0)),
+        Figure::less("processor per event and watcher, creates included", each, "µs", Some(5.0)),
+    ]
+}
+
+/// From sending a create to its event, one after the other.
+async fn deliveries(client: &Client, maps: &Api<ConfigMap>) -> Figure {
+    let version = version(maps).await;
+    let mut watcher = pin!(watch(client, "/api/v1/namespaces/default/configmaps", &version).await);
+    let (mut times, mut buffer) = (Vec::new(), vec![0; 64 << 10]);
+    for number in 0..DELIVERIES {
+        let map = config_map(&format!("delivered-{number}"));
+        let (begin, parameters) = (Instant::now(), PostParams::default());
+        let create = maps.create(&parameters, &map);
+        let arrives = async {
+            loop {
+                let read = watcher.read(&mut buffer).await.unwrap();
+                assert!(read > 0, "the watch ended early");
+                if buffer[..read].contains(&b'\n') {
+                    return begin.elapsed();
+                }
+            }
+        };
+        let (created, arrived) = futures::join!(create, arrives);
+        created.unwrap();
+        times.push(arrived);
+    }
+    times.sort();
+    let p99 = times[DELIVERIES * 99 / 100].as_secs_f64() * 1e3;
+    Figure::less("create sent to watch event, p99", p99, "ms", Some(1.0))
+}
+
+/// Ours with a hundred thousand objects.
+async fn many(dir: &Path) {
+    let (up, client, _) = started(dir).await;
+    let pid = |up: &support::Up| u32::try_from(up.pid().as_raw()).unwrap();
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
+    let cost = async |up: &support::Up, client: &Client, prefix: &str| {
+        let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
+        create_all(&maps, &format!("{prefix}-warm"), 500, 1).await;
+        let used = busy(&[pid(up)]);
+        create_all(&maps, prefix, 1_000, 1).await;
+        micros(busy(&[pid(up)]) - used) / 1e3
+    };
+    let few = cost(&up, &client, "few").await;
+    let empty = resident_kib(pid(&up));
+    let begin = Instant::now();
+    create_all(&maps, "many", MANY, 32).await;
+    let rate = MANY as f64 / begin.elapsed().as_secs_f64();
+    let size = read(&client, "/api/v1/namespaces/default/configmaps").await;
+    let filled = resident_kib(pid(&up));
+    up.stop();
+
+    let (up, client, restart) = started(dir).await;
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let (restarted, peak) = (resident_kib(pid(&up)), peak_kib(pid(&up)));
+    let begin = Instant::now();
+    read(&client, "/api/v1/namespaces/default/configmaps").await;
+    let (listed, second) = (begin.elapsed(), peak_kib(pid(&up)).saturating_sub(peak.max(restarted)));
+    let full = cost(&up, &client, "full").await;
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "default");
+    let version = version(&maps).await;
+    let mut strangers = Vec::new();
+    for _ in 0..STRANGERS / 50 {
+        let some = (0..50).map(|_| watch(&client, "/api/v1/namespaces/kube-system/secrets", &version));
+        strangers.extend(join_all(some).await);
+    }
+    let watched = cost(&up, &client, "watched").await;
+    drop(strangers);
+    up.stop();
+
+    let mib = |bytes: usize| bytes as f64 / (1 << 20) as f64;
+    let times = |kib: u64| kib as f64 * 1024.0 / size as f64;
+    println!("\n| {MANY} objects | | aim |\n|---|---|---|");
+    println!("| their JSON | {:.1} MiB | |", mib(size));
+    println!("| creates, 32 clients | {rate:.0} /s | |");
+    println!(
+        "| memory more than before, after the creates | {:.2} x their JSON | 1.5 x |",
+        times(filled - empty)
+    );
+    println!("| memory in all, after a restart | {:.2} x their JSON | 1.5 x |", times(restarted));
+    println!("| restart to ready | {:.2} s | 3 s |", restart.as_secs_f64());
+    println!("| list of all | {:.0} ms | |", listed.as_secs_f64() * 1e3);
+    println!("| more memory at the peak of that list | {:.2} x their JSON | no second copy |", times(second));
+    println!("| processor per create with 1,500 objects | {few:.0} µs | |");
+    println!("| the same with {MANY} | {full:.0} µs | does not grow |");
+    println!(
+        "| the same with {STRANGERS} watchers of something else too | {watched:.0} µs | does not grow |"
+    );
+}
+
+fn micros(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e6
 }
 
 /// Creates objects from many clients at once.
@@ -175,14 +378,4 @@ fn config_map(name: &str) -> ConfigMap {
         json!({"metadata": {"name": name, "labels": {"bench": "yes"}}, "data": {"key": "x".repeat(1000)}}),
     )
     .unwrap()
-}
-
-fn print(what: &str, figures: &Figures) {
-    println!("\n{what}");
-    println!("  start to ready         {:>8.3} s", figures.start.as_secs_f64());
-    println!("  memory, idle           {:>8.1} MiB", figures.memory as f64 / 1024.0);
-    println!("  CPU, idle              {:>8.2} % of a core", figures.idle_cpu);
-    println!("  durable creates        {:>8.0} /s with {CLIENTS} clients", figures.creates);
-    println!("  list {CREATES} objects      {:>8.1} ms", figures.list.as_secs_f64() * 1e3);
-    println!("  watch fan-out          {:>8.0} events/s to {WATCHERS} watchers", figures.fan_out);
 }
