@@ -1,14 +1,11 @@
 //! Ways in beside the REST API: every event takes effect once, whatever is repeated or breaks.
 
-#[path = "support/answering.rs"]
-mod answering;
 mod support;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use answering::{Reply, answering};
 use http_body_util::BodyExt;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
@@ -19,6 +16,7 @@ use steersman_infra::input::event::{Event, Mapping};
 use steersman_infra::input::intake::{Intake, IntakeError, Taken};
 use steersman_infra::{History, Inputs, Resource, RestOptions, rest};
 use steersman_test::{Cluster, Running};
+use support::answering::{Reply, answering};
 use support::{World, box_type, cluster, stand_in};
 use xtask::parts::{or_skip, queues, rabbitmq};
 

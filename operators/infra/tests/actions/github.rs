@@ -1,16 +1,15 @@
 //! The `github_actions` plugin against a strict stand-in, where things go wrong.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
-use jiff::Timestamp;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use steersman_infra::action::github::GitHubActions;
-use steersman_infra::action::web::{PrivateAddresses, Web, WebOptions};
 use steersman_infra::action::{Action, ActionError, Progress, Task};
-use steersman_infra::types::Operation;
 
-use crate::support::{Asked, stand_in};
+use crate::support::answering::Question;
+use crate::support::service::web;
+use crate::support::stand_in;
+use crate::tasks::{checkpoint, task};
 
 /// What the stand-in knows.
 #[derive(Default)]
@@ -26,7 +25,7 @@ struct Hub {
 }
 
 impl Hub {
-    fn answer(&mut self, asked: &Asked) -> (u16, Value) {
+    fn answer(&mut self, asked: &Question) -> (u16, Value) {
         if let Some(refusal) = &self.refusal {
             return refusal.clone();
         }
@@ -78,45 +77,18 @@ async fn setting(names_runs: bool) -> Setting {
     let hub = Arc::new(Mutex::new(Hub { names_runs, ..Hub::default() }));
     let server = Arc::clone(&hub);
     let url = stand_in(move |asked| server.lock().expect("the hub").answer(&asked)).await;
-    let options = WebOptions { private_addresses: PrivateAddresses::Allow, ..WebOptions::default() };
-    Setting { hub, plugin: GitHubActions::new(Web::new(options).expect("a client")), url }
+    Setting { hub, plugin: GitHubActions::new(web()), url }
 }
 
 impl Setting {
     /// A task that began `seconds` ago.
-    fn task(&self, seconds: i64, more: &Value) -> Task {
-        let now = Timestamp::from_second(1_800_000_000).expect("a time");
-        let mut config = json!({"api_url": self.url, "token": "t", "owner": "acme", "repo": "infra", "workflow": "deploy.yml"});
-        for (name, value) in more.as_object().cloned().unwrap_or_default() {
-            config[name] = value;
-        }
-        Task {
-            attempt: "attempt-1".into(),
-            started_at: now.checked_sub(Duration::from_secs(seconds.unsigned_abs())).expect("a time"),
-            operation: Operation::Apply,
-            name: "pg".into(),
-            namespace: "default".into(),
-            uid: "u".into(),
-            type_name: "T".into(),
-            type_version: "v1".into(),
-            generation: 1,
-            parameters: Map::new(),
-            config: config.as_object().cloned().expect("a configuration"),
-            last_run: None,
-            outputs: Map::new(),
-            now,
-        }
+    fn task(&self, seconds: u64, more: &Value) -> Task {
+        let config = json!({"api_url": self.url, "token": "t", "owner": "acme", "repo": "infra", "workflow": "deploy.yml"});
+        task(seconds, config, more)
     }
 
     fn hub(&self) -> std::sync::MutexGuard<'_, Hub> {
         self.hub.lock().expect("the hub")
-    }
-}
-
-fn checkpoint(progress: &Progress) -> Value {
-    match progress {
-        Progress::Running { checkpoint, .. } => checkpoint.clone(),
-        other => panic!("it should run: {other:?}"),
     }
 }
 

@@ -12,7 +12,7 @@ use steersman_infra::action::{Action, ActionError, Progress, Task};
 use steersman_infra::types::Operation;
 use xtask::parts::{github_api, or_skip};
 
-use crate::answering::{Question, Reply, answering};
+use crate::support::answering::{Question, Reply, answering};
 
 /// A server made of the description alone.
 struct Described {

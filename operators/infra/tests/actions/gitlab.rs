@@ -1,16 +1,15 @@
 //! The `gitlab` plugin against a strict stand-in that keeps state as GitLab does.
 
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
 
-use jiff::Timestamp;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use steersman_infra::action::gitlab::GitLab;
-use steersman_infra::action::web::{PrivateAddresses, Web, WebOptions};
 use steersman_infra::action::{Action, ActionError, Progress, Task};
 use steersman_infra::types::Operation;
 
-use crate::answering::{Question, Reply, answering};
+use crate::support::answering::{Question, Reply, answering};
+use crate::support::service::web;
+use crate::tasks::{NOW, checkpoint, task};
 
 /// What the stand-in knows.
 #[derive(Default)]
@@ -112,8 +111,7 @@ async fn setting() -> Setting {
     let lab: Arc<Mutex<Lab>> = Arc::default();
     let server = Arc::clone(&lab);
     let url = answering(move |asked| server.lock().expect("the lab").answer(&asked)).await;
-    let options = WebOptions { private_addresses: PrivateAddresses::Allow, ..WebOptions::default() };
-    Setting { lab, plugin: GitLab::new(Web::new(options).expect("a client")), url: format!("{url}/api/v4") }
+    Setting { lab, plugin: GitLab::new(web()), url: format!("{url}/api/v4") }
 }
 
 impl Setting {
@@ -123,37 +121,8 @@ impl Setting {
 
     /// A task that began `seconds` ago.
     fn task(&self, seconds: u64, more: &Value) -> Task {
-        let now = Timestamp::from_second(1_800_000_000).expect("a time");
-        let mut config = json!({"api_url": self.url, "token": "glpat-x", "project": "acme/infra"});
-        for (name, value) in more.as_object().cloned().unwrap_or_default() {
-            config[name] = value;
-        }
-        Task {
-            attempt: "attempt-1".into(),
-            started_at: now.checked_sub(Duration::from_secs(seconds)).expect("a time"),
-            operation: Operation::Apply,
-            name: "pg".into(),
-            namespace: "default".into(),
-            uid: "u".into(),
-            type_name: "T".into(),
-            type_version: "v1".into(),
-            generation: 1,
-            parameters: Map::from_iter([
-                ("storage-gb".to_owned(), json!(5)),
-                ("engine".to_owned(), json!("pg")),
-            ]),
-            config: config.as_object().cloned().unwrap_or_default(),
-            last_run: None,
-            outputs: Map::new(),
-            now,
-        }
-    }
-}
-
-fn checkpoint(progress: &Progress) -> Value {
-    match progress {
-        Progress::Running { checkpoint, .. } => checkpoint.clone(),
-        other => panic!("not running: {other:?}"),
+        let config = json!({"api_url": self.url, "token": "glpat-x", "project": "acme/infra"});
+        task(seconds, config, more)
     }
 }
 
@@ -268,7 +237,6 @@ async fn a_pipeline_that_takes_too_long_is_cancelled_and_has_failed() {
 async fn refusals_are_sorted_and_rate_limits_are_honoured() {
     let setting = setting().await;
     let task = setting.task(0, &json!({}));
-    let now = 1_800_000_000;
     let said = || json!({"message": "no"});
     let cases = [
         (Reply::new(400, said()), "permanent", None),
@@ -277,7 +245,7 @@ async fn refusals_are_sorted_and_rate_limits_are_honoured() {
         (Reply::new(404, said()), "permanent", None),
         (Reply::new(429, said()).with("retry-after", 17), "transient", Some(17)),
         (
-            Reply::new(429, said()).with("ratelimit-remaining", 0).with("ratelimit-reset", now + 42),
+            Reply::new(429, said()).with("ratelimit-remaining", 0).with("ratelimit-reset", NOW + 42),
             "transient",
             Some(42),
         ),

@@ -10,8 +10,8 @@ use steersman_infra::action::web::{PrivateAddresses, Web, WebOptions};
 use steersman_infra::action::{Action, ActionError, Drift, Needed, Progress, Task};
 use steersman_infra::types::Operation;
 
-use crate::answering::{Question, Reply, answering};
 use crate::sockets::{Then, plain, secured};
+use crate::support::answering::{Question, Reply, answering};
 
 const NOW: i64 = 1_800_000_000;
 

@@ -1,7 +1,5 @@
 //! The action plugins by themselves, against stand-ins that are as strict as the servers they stand for.
 
-#[path = "../support/answering.rs"]
-mod answering;
 #[path = "../support/mod.rs"]
 mod support;
 
@@ -10,3 +8,4 @@ mod github_api;
 mod gitlab;
 mod http;
 mod sockets;
+mod tasks;

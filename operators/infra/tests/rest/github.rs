@@ -4,14 +4,14 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
-use crate::support::Asked;
+use crate::support::answering::Question;
 
 /// A strict GitHub: knows one workflow, names its runs, and takes three questions to finish one.
 #[derive(Clone, Default)]
 pub(crate) struct GitHub(pub(crate) Arc<Mutex<Vec<(Value, u32)>>>);
 
 impl GitHub {
-    pub(crate) fn answer(&self, asked: &Asked) -> (u16, Value) {
+    pub(crate) fn answer(&self, asked: &Question) -> (u16, Value) {
         let header = |name: &str| {
             asked.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default().to_owned()
         };

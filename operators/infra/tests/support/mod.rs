@@ -1,20 +1,13 @@
 //! A cluster with the operator's kinds, a plugin that the test holds, and stand-ins for servers.
 #![allow(dead_code, unreachable_pub, reason = "each test uses its part")]
 
+pub mod answering;
 pub mod service;
 
 use std::collections::{HashMap, HashSet};
-use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use bytes::Bytes;
-use http::{Method, Request, Response};
-use http_body_util::{BodyExt, Full};
-use hyper::body::Incoming;
-use hyper::service::service_fn;
-use hyper_util::rt::TokioIo;
 use serde_json::{Map, Value, json};
 use steersman::Manager;
 use steersman_infra::action::{
@@ -24,6 +17,8 @@ use steersman_infra::action::{
 use steersman_infra::types::Operation;
 use steersman_infra::{History, OperatorController, Options, Resource, ResourceType, controllers, crds};
 use steersman_test::{Cluster, Running};
+
+use self::answering::{Question, Reply, answering};
 
 /// A cluster that knows the kinds.
 pub async fn cluster() -> Cluster {
@@ -225,49 +220,11 @@ impl Action for World {
     }
 }
 
-/// What a stand-in is asked.
-#[derive(Clone, Debug)]
-pub struct Asked {
-    pub method: Method,
-    pub path: String,
-    pub query: String,
-    pub headers: http::HeaderMap,
-    pub body: Value,
-}
-
-/// Serves a function over HTTP on loopback until the runtime ends.
-pub async fn stand_in(answer: impl Fn(Asked) -> (u16, Value) + Send + Sync + 'static) -> String {
-    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
-    let address: SocketAddr = listener.local_addr().expect("an address");
-    let answer = Arc::new(answer);
-    tokio::spawn(async move {
-        while let Ok((stream, _)) = listener.accept().await {
-            let answer = Arc::clone(&answer);
-            tokio::spawn(async move {
-                let service = service_fn(move |request: Request<Incoming>| {
-                    let answer = Arc::clone(&answer);
-                    async move {
-                        let (head, body) = request.into_parts();
-                        let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-                        let asked = Asked {
-                            method: head.method,
-                            path: head.uri.path().to_owned(),
-                            query: head.uri.query().unwrap_or_default().to_owned(),
-                            headers: head.headers,
-                            body: serde_json::from_slice(&body).unwrap_or_default(),
-                        };
-                        let (status, body) = answer(asked);
-                        let body = if body.is_null() { Bytes::new() } else { Bytes::from(body.to_string()) };
-                        let mut response = Response::new(Full::new(body));
-                        *response.status_mut() = http::StatusCode::from_u16(status).expect("a status code");
-                        Ok::<_, Infallible>(response)
-                    }
-                });
-                let _ = hyper::server::conn::http1::Builder::new()
-                    .serve_connection(TokioIo::new(stream), service)
-                    .await;
-            });
-        }
-    });
-    format!("http://{address}")
+/// Serves a function over HTTP whose answers are a code and a body.
+pub async fn stand_in(answer: impl Fn(Question) -> (u16, Value) + Send + Sync + 'static) -> String {
+    answering(move |asked| {
+        let (code, body) = answer(asked);
+        Reply::new(code, body)
+    })
+    .await
 }
