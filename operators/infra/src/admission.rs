@@ -5,13 +5,13 @@ use kube::{Api, Client};
 use steersman::Error;
 use steersman::webhook::{Admission, Findings, Validator, Webhooks};
 
-use crate::schema::Schema;
+use crate::schema::{Schema, Schemas};
 use crate::types::{DriftInterval, Resource, ResourceType, type_object_name};
 
 /// Adds the webhooks of ResourceTypes and Resources; types are looked up with the client.
 #[must_use]
 pub fn webhooks(webhooks: Webhooks, client: Client) -> Webhooks {
-    webhooks.validator(Types).validator(Resources { client })
+    webhooks.validator(Types).validator(Resources { client, schemas: Schemas::default() })
 }
 
 /// Judges types.
@@ -35,6 +35,8 @@ impl Validator for Types {
 /// Judges resources by the schemas of their types.
 struct Resources {
     client: Client,
+    /// Compiled once, not with every request.
+    schemas: Schemas,
 }
 
 impl Validator for Resources {
@@ -56,7 +58,7 @@ impl Validator for Resources {
             ));
             return Ok(findings);
         };
-        if let Ok(schema) = Schema::compile(&known.spec.schema) {
+        if let Ok(schema) = self.schemas.of(&known) {
             let mut parameters = spec.parameters.clone();
             schema.default_into(&mut parameters);
             for complaint in schema.check(&parameters).err().unwrap_or_default() {
