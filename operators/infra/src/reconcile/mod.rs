@@ -9,6 +9,7 @@
 
 mod attempt;
 mod decide;
+mod ending;
 mod ledger;
 mod retries;
 mod types;
