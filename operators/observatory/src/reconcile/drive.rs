@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use super::inbox::Mail;
 use super::start::{Started, Wish, start};
-use super::{Live, PARALLEL, Slot, TURN, Workflows, archive};
+use super::{CREATIONS, Live, Slot, TURN, Workflows, archive};
 use crate::metrics::Ended;
 use crate::run::Run;
 use crate::types::{Observatory, Phase};
@@ -60,7 +60,7 @@ impl Workflows {
                 trouble.get_or_insert(error);
             }
             if trouble.is_none() && began.elapsed() < TURN {
-                let most = PARALLEL.saturating_sub(creations.len());
+                let most = CREATIONS.saturating_sub(creations.len());
                 for creation in self.next_creations(&mut live, most, cx) {
                     creations.spawn(create(creation, self.metrics.hop_seconds.clone(), cx.fork()));
                 }

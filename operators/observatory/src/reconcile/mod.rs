@@ -39,8 +39,11 @@ use crate::types::{Observatory, ObservatoryStatus, Phase, TaskStatus};
 
 /// How many workflows are looked at at the same time. Most of them wait for the server meanwhile.
 const WORKERS: usize = 32;
-/// How many pods are created or released at the same time for one workflow.
-const PARALLEL: usize = 16;
+/// How many pods are created at the same time for one workflow: what becomes possible at once is asked
+/// for at once.
+const CREATIONS: usize = 64;
+/// How many are let go at the same time. Nobody waits for that, and creations must not wait behind it.
+const RELEASES: usize = 8;
 /// How long one workflow may keep a worker to itself while it has things to do.
 const TURN: Duration = Duration::from_secs(1);
 

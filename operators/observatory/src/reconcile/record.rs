@@ -12,7 +12,7 @@ use steersman::{Context, Error, EventType, Key};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use super::{Live, PARALLEL, Workflows, settle};
+use super::{Live, RELEASES, Workflows, settle};
 use crate::run::names;
 use crate::types::{Observatory, ObservatoryStatus, TaskStatus};
 
@@ -190,7 +190,7 @@ pub(super) async fn release(pods: &[Arc<Pod>], cx: &Context) -> Result<(), Error
             let patch = &patch;
             async move { cx.patch::<Pod, _>(&key, patch).await }
         })
-        .buffer_unordered(PARALLEL);
+        .buffer_unordered(RELEASES);
     let mut failure = None;
     while let Some(result) = results.next().await {
         match result {
