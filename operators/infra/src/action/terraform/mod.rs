@@ -10,6 +10,9 @@
 //! is killed, finishes what it began, and keeps its lock meanwhile. The next operator applies
 //! again, which waits for the lock and changes what is still to be changed.
 
+mod said;
+mod workspace;
+
 use std::collections::HashMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -20,27 +23,22 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 use serde_json::{Map, Value, json};
-use sha2::{Digest, Sha256};
 use tokio::process::Command;
 use tokio_util::task::TaskTracker;
 
-use super::template::Scope;
+use self::said::{counts, failure, tail};
+use self::workspace::{backend_file, configuration, is_folder, refresh};
 use super::{
-    Action, ActionError, Answer, Capability, Changes, Completed, Description, Drift, Needed, Plan, Progress,
-    Task,
+    Action, ActionError, Answer, Capability, Completed, Description, Drift, Needed, Plan, Progress, Task,
 };
 use crate::types::{Operation, slug};
 
 /// How long a run is waited for before the worker turns to something else.
 const MOMENT: Duration = Duration::from_secs(2);
-/// How much of Terraform's output is kept.
-const KEPT: usize = 16 << 10;
 /// The settings of the backend, in a resource's folder.
 const BACKEND: &str = ".backend.tfbackend";
 /// What the folder was last initialised for; gone after a command that failed.
 const INITIALISED: &str = ".initialised";
-/// How deep modules may nest folders.
-const DEPTH: usize = 8;
 
 /// What the plugin needs.
 #[derive(Clone, Debug)]
@@ -435,159 +433,9 @@ impl Action for Terraform {
     }
 }
 
-/// The backend's settings as Terraform reads them; `{{ uid }}` and the like are filled in, so that
-/// each resource can have a state of its own.
-fn backend_file(task: &Task, backend: &Map<String, Value>) -> Result<String, ActionError> {
-    let mut text = String::new();
-    for (name, value) in backend {
-        let value = match Scope::of(task).fill(value)? {
-            Value::String(value) => {
-                // As JSON has it, but for what would begin a template.
-                let quoted = Value::String(value).to_string();
-                quoted.replace("${", "$${").replace("%{", "%%{")
-            }
-            other => other.to_string(),
-        };
-        text.push_str(&format!("{name} = {value}\n"));
-    }
-    Ok(text)
-}
-
-/// What tells configurations of a folder apart, if its files can be read.
-async fn configuration(folder: &Path, settings: &str) -> Option<String> {
-    let (folder, settings) = (folder.to_owned(), settings.to_owned());
-    tokio::task::spawn_blocking(move || digest(&folder, &settings)).await.ok()?.ok()
-}
-
-/// Tells configurations of a folder apart: its own files, those of modules in it, the versions of
-/// its providers, and the settings of its backend.
-fn digest(folder: &Path, settings: &str) -> io::Result<String> {
-    fn add(folder: &Path, depth: usize, sum: &mut Sha256) -> io::Result<()> {
-        let mut entries: Vec<_> = std::fs::read_dir(folder)?.collect::<Result<_, _>>()?;
-        entries.sort_by_key(std::fs::DirEntry::file_name);
-        for entry in entries {
-            let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
-            let kind = entry.file_type()?;
-            let counts = name.ends_with(".tf") || name.ends_with(".tf.json") || name == ".terraform.lock.hcl";
-            if kind.is_dir() && name != ".terraform" && depth < DEPTH {
-                sum.update(format!("folder {name}\n"));
-                add(&path, depth + 1, sum)?;
-            } else if kind.is_file() && counts {
-                let content = std::fs::read(&path)?;
-                sum.update(format!("file {name} {}\n", content.len()));
-                sum.update(&content);
-            }
-        }
-        Ok(())
-    }
-    let mut sum = Sha256::new();
-    sum.update(settings);
-    add(folder, 0, &mut sum)?;
-    Ok(sum.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
-}
-
 fn signal(group: Option<i32>, signal: Signal) {
     if let Some(group) = group {
         // It may have ended by itself a moment ago.
         let _ = killpg(Pid::from_raw(group), signal);
-    }
-}
-
-fn is_folder(name: &str) -> bool {
-    !name.is_empty()
-        && name.len() <= 128
-        && !name.starts_with('.')
-        && name.chars().all(|letter| letter.is_ascii_alphanumeric() || matches!(letter, '-' | '_' | '.'))
-}
-
-/// Copies a module, and removes configuration that it no longer has; state and providers stay.
-fn refresh(module: &Path, workspace: &Path, depth: usize) -> io::Result<()> {
-    if depth > DEPTH {
-        return Err(io::Error::other(format!("a module may nest folders at most {DEPTH} deep")));
-    }
-    std::fs::create_dir_all(workspace)?;
-    for entry in std::fs::read_dir(workspace)? {
-        let path = entry?.path();
-        let name = path.file_name().unwrap_or_default();
-        let configuration =
-            name.to_string_lossy().ends_with(".tf") || name.to_string_lossy().ends_with(".tf.json");
-        if configuration && !module.join(name).exists() {
-            std::fs::remove_file(&path)?;
-        }
-    }
-    for entry in std::fs::read_dir(module)? {
-        let entry = entry?;
-        let (kind, name) = (entry.file_type()?, entry.file_name());
-        let hidden = name.to_string_lossy().starts_with(".terraform") && name != ".terraform.lock.hcl";
-        if hidden || name.to_string_lossy().contains(".tfstate") {
-            continue;
-        }
-        if kind.is_dir() {
-            refresh(&entry.path(), &workspace.join(&name), depth + 1)?;
-        } else if kind.is_file() {
-            std::fs::copy(entry.path(), workspace.join(&name))?;
-        }
-    }
-    Ok(())
-}
-
-/// The numbers in Terraform's summary: `Plan: 1 to add, …` or `Resources: 1 added, …`.
-fn counts(text: &str) -> Changes {
-    let mut changes = Changes::default();
-    let summary = |line: &&str| line.starts_with("Plan: ") || line.contains(" complete! Resources: ");
-    let Some(line) = text.lines().rev().find(summary) else {
-        return changes;
-    };
-    let rest = line.rsplit_once(": ").map_or(line, |(_, rest)| rest);
-    for part in rest.trim_end_matches('.').split(", ") {
-        let Some((number, what)) = part.split_once(' ') else {
-            continue;
-        };
-        let number = number.parse().unwrap_or(0);
-        match what.trim_start_matches("to ") {
-            "add" | "added" => changes.created = number,
-            "change" | "changed" => changes.updated = number,
-            "destroy" | "destroyed" => changes.deleted = number,
-            _ => {}
-        }
-    }
-    changes
-}
-
-fn failure(verb: &str, code: Option<i32>, text: &str) -> ActionError {
-    let how = code.map_or_else(|| "was killed".to_owned(), |code| format!("ended with code {code}"));
-    let said = text.find("Error: ").map_or_else(|| tail(text), |at| tail(&text[at..]));
-    ActionError::transient(format!("terraform {verb} {how}: {}", said.trim()))
-}
-
-/// The end of a text, where the news are.
-fn tail(text: &str) -> String {
-    let mut start = text.len().saturating_sub(KEPT);
-    while !text.is_char_boundary(start) {
-        start += 1;
-    }
-    text[start..].trim().to_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn summaries_are_understood() {
-        let changes = |created, updated, deleted| Changes { created, updated, deleted };
-        assert_eq!(counts("x\nPlan: 1 to add, 2 to change, 3 to destroy.\ny"), changes(1, 2, 3));
-        assert_eq!(counts("Plan: 4 to import, 1 to add, 0 to change, 0 to destroy."), changes(1, 0, 0));
-        assert_eq!(counts("Apply complete! Resources: 5 added, 0 changed, 1 destroyed."), changes(5, 0, 1));
-        assert_eq!(counts("Destroy complete! Resources: 2 destroyed."), changes(0, 0, 2));
-        assert_eq!(counts("No changes."), changes(0, 0, 0));
-    }
-
-    #[test]
-    fn a_module_is_named_by_a_plain_folder_name() {
-        assert!(is_folder("database-cluster_v1.2"));
-        for name in ["", "..", ".hidden", "a/b", "/etc", "a\0b"] {
-            assert!(!is_folder(name), "{name:?}");
-        }
     }
 }
