@@ -13,7 +13,7 @@ use nix::{
     sys::signal::{self, Signal},
     unistd::Pid,
 };
-use serde_json::Value;
+use serde_json::{Value, json};
 use support::{
     PATIENCE, Up,
     beside::{Beside, text},
@@ -349,6 +349,7 @@ fn what_config_installs_runs_on_a_real_control_plane_within_its_rights() {
     // An API server that has just started denies everything for a moment: resolvers have seen that.
     cluster.nothing_was_denied("count-last", &["elasti-operator"]);
     no_request_is_lost_when_operators_and_resolvers_are_killed(&cluster);
+    a_real_prometheus_puts_a_rollout_to_sleep_and_keda_rests(&cluster);
 
     for name in ["deployment", "statefulset"] {
         cluster.run(&["delete", "elastiservice", name, "--timeout=100s"]);
@@ -432,4 +433,91 @@ fn no_request_is_lost_when_operators_and_resolvers_are_killed(cluster: &Cluster)
     cluster.until("the client ends", || (phase() != "Running").then_some(()));
     let log = cluster.until("its log can be read", || cluster.kubernetes.run(&["logs", "client"]).ok());
     assert!(phase() == "Succeeded" && log.contains("answered "), "{log}\n{}", cluster.logs());
+}
+
+/// A definition of somebody else's, as its users know it: with a scale, or without.
+fn definition(group: &str, kind: &str, subresources: &Value) -> Value {
+    let singular = kind.to_lowercase();
+    let free = json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true});
+    json!({"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {"name": format!("{singular}s.{group}")},
+        "spec": {"group": group, "scope": "Namespaced",
+            "names": {"plural": format!("{singular}s"), "singular": singular, "kind": kind},
+            "versions": [{"name": "v1alpha1", "served": true, "storage": true, "subresources": subresources,
+                "schema": {"openAPIV3Schema": {"type": "object", "properties": {"spec": free, "status": free}}}}]}})
+}
+
+/// Prometheus runs in a pod, and the operators ask it through its Service. A Rollout has no controller here:
+/// the pods of the StatefulSet stand in for its own.
+fn a_real_prometheus_puts_a_rollout_to_sleep_and_keda_rests(cluster: &Cluster) {
+    let Some(program) = parts::or_skip(parts::prometheus_program()) else { return };
+    // Operators that ask every second are quicker to test.
+    let deployment = format!("deployment/{OPERATOR}");
+    cluster.run(&["set", "env", &deployment, "-n", "elasti", "POLLING_INTERVAL=1"]);
+    let settings = "global: {scrape_interval: 1s}\nscrape_configs:\n- job_name: prometheus\n  \
+                    static_configs: [{targets: ['127.0.0.1:9090']}]\n";
+    let arguments = ["--config.file=/settings/prometheus.yml", "--storage.tsdb.path=/data/tsdb"];
+    let labels = json!({"app": "prometheus"});
+    let service = |name: &str, app: &str, port: u16, to: u16| {
+        json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": name},
+            "spec": {"selector": {"app": app}, "ports": [{"port": port, "targetPort": to}]}})
+    };
+    let scale = json!({"status": {}, "scale": {"specReplicasPath": ".spec.replicas",
+        "statusReplicasPath": ".status.replicas"}});
+    let trigger = |query: &str| {
+        json!([{"type": "prometheus", "metadata": {"query": query, "threshold": "1",
+            "serverAddress": "http://prometheus.default:9090", "uptimeFilter": "job=\"prometheus\""}}])
+    };
+    let objects = json!({"apiVersion": "v1", "kind": "List", "items": [
+        definition("argoproj.io", "Rollout", &scale),
+        definition("keda.sh", "ScaledObject", &json!({})),
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "prometheus"},
+            "data": {"prometheus.yml": settings}},
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "prometheus", "labels": labels},
+            "spec": {"containers": [{"name": "prometheus", "image": "busybox", "command": [program],
+                    "args": arguments, "ports": [{"containerPort": 9090}],
+                    "volumeMounts": [{"name": "settings", "mountPath": "/settings"},
+                        {"name": "data", "mountPath": "/data"}]}],
+                "volumes": [{"name": "settings", "configMap": {"name": "prometheus"}},
+                    {"name": "data", "emptyDir": {}}]}},
+        service("prometheus", "prometheus", 9090, 9090),
+        service("rollout", "statefulset", 80, 8080),
+        {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "metadata": {"name": "rollout"},
+            "spec": {"replicas": 2}},
+        {"apiVersion": "keda.sh/v1alpha1", "kind": "ScaledObject", "metadata": {"name": "rollout"}, "spec": {}},
+        {"apiVersion": "elasti.truefoundry.com/v1alpha1", "kind": "ElastiService",
+            "metadata": {"name": "rollout"},
+            "spec": {"service": "rollout", "cooldownPeriod": 2, "minTargetReplicas": 3,
+                "autoscaler": {"type": "keda", "name": "rollout"},
+                "scaleTargetRef": {"apiVersion": "argoproj.io/v1alpha1", "kind": "Rollout", "name": "rollout"},
+                "triggers": trigger("sum(up{job=\"nobody\"}) or vector(0)")}},
+    ]});
+    cluster.apply(&objects.to_string());
+    let stands = |replicas: u64, paused: &str| {
+        cluster.until(&format!("the Rollout has {replicas} replicas"), || {
+            let rollout = cluster.json(&["get", "rollouts.argoproj.io", "rollout"]);
+            let scaled = cluster.json(&["get", "scaledobjects.keda.sh", "rollout"]);
+            let told = text(&scaled, "/metadata/annotations/autoscaling.keda.sh~1paused");
+            (rollout.pointer("/spec/replicas").and_then(Value::as_u64) == Some(replicas) && told == paused)
+                .then_some(())
+        });
+    };
+    stands(0, "true");
+    cluster.stands("rollout", "Asleep");
+    let busy = json!({"spec": {"triggers": trigger("sum(up{job=\"prometheus\"})")}}).to_string();
+    cluster.until("the trigger is changed", || {
+        cluster.kubernetes.run(&["patch", "elastiservice", "rollout", "--type=merge", "-p", &busy]).ok()
+    });
+    stands(3, "false");
+    cluster.stands("rollout", "Serving");
+    cluster.run(&["delete", "pod", "prometheus", "--now"]);
+    cluster.until("the operator misses Prometheus", || {
+        let elasti = cluster.json(&["get", "elastiservice", "rollout"]);
+        let conditions = elasti.pointer("/status/conditions").and_then(Value::as_array)?;
+        let healthy = conditions.iter().find(|one| text(one, "/type") == "TriggerHealthy")?;
+        (text(healthy, "/status") == "False").then_some(())
+    });
+    stands(3, "false");
+    cluster.run(&["delete", "elastiservice", "rollout", "--timeout=100s"]);
+    cluster.nothing_was_denied("count-rollout", &["elasti-operator"]);
 }

@@ -55,7 +55,7 @@ pub use nginx::{Nginx, nginx};
 pub use part::{Part, Progress};
 pub use postgres::{Postgres, postgres};
 pub use process::{Process, ProcessError, free_port, wait_until};
-pub use prometheus::{Prometheus, PrometheusOptions, prometheus, prometheus_with};
+pub use prometheus::{Prometheus, PrometheusOptions, prometheus, prometheus_program, prometheus_with};
 pub use protocols::{Protocols, protocols};
 pub use provider::{ProviderPython, provider_python};
 pub use python::{Python, python};

@@ -62,6 +62,14 @@ pub fn prometheus_with(options: &PrometheusOptions) -> Result<Prometheus, Unavai
     Prometheus::start(&installation, options).map_err(Unavailable::broken(NAME))
 }
 
+/// The program, for whoever starts it elsewhere.
+///
+/// # Errors
+/// [`Unavailable::Missing`] when Prometheus is not on this machine.
+pub fn prometheus_program() -> Result<PathBuf, Unavailable> {
+    find(&Cache::of_user()).map(|installation| installation.path)
+}
+
 impl Prometheus {
     fn start(installation: &Installation, options: &PrometheusOptions) -> Result<Self, ProcessError> {
         let folder = Folder::new()?;
