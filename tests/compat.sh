@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
 # Runs the compatibility suite against a fresh `steer up`.
 #
-#   tests/compat.sh STEER SUITE AREAS
+#   tests/compat.sh STEER SUITE SKIP
 #
-# STEER is the binary, SUITE the folder with compat.py, AREAS what to run, as a regular
-# expression such as 'crud|watch'. Without the suite there is nothing to do.
+# STEER is the binary, SUITE the folder with compat.py, SKIP what not to run, as a regular
+# expression such as '^rbac/'. Without the suite there is nothing to do. Every kubectl that
+# KUBECTLS names, or that is found on this machine, is used.
 set -euo pipefail
 
 steer=$(realpath "$1")
 suite=$2
-areas=$3
+skip=$3
 
 if [ ! -f "$suite/compat.py" ]; then
   echo "compat: skipped, COMPAT_SUITE names no folder with compat.py: \"$suite\""
@@ -22,8 +23,24 @@ if [ ! -x "$python" ]; then
   exit 1
 fi
 
+if [ -z "${KUBECTLS:-}" ]; then
+  versions=,
+  for kubectl in "$parts"/kubectl/usr/bin/kubectl "$parts"/kubernetes-*/bin/kubectl \
+    "$(command -v kubectl || true)" /usr/lib/google-cloud-sdk/bin/kubectl.1.*; do
+    [ -x "$kubectl" ] || continue
+    version=$("$kubectl" version --client --output=json | sed -n 's/.*"gitVersion": "v\([0-9]*\.[0-9]*\).*/\1/p' | head -n 1)
+    # One of each version.
+    case $versions in *",$version,"*) continue ;; esac
+    versions=$versions$version,
+    KUBECTLS=${KUBECTLS:+$KUBECTLS,}$kubectl
+  done
+  export KUBECTLS=${KUBECTLS:-}
+fi
+
 folder=$(mktemp -d)
-"$steer" up --data-dir "$folder/state" --api-port 0 --http-port 0 --metrics-port 0 >"$folder/log" 2>&1 &
+# Without a scheduler: the suite binds pods itself, and would race with one.
+"$steer" up --data-dir "$folder/state" --api-port 0 --http-port 0 --metrics-port 0 --scheduler none \
+  >"$folder/log" 2>&1 &
 server=$!
 # Not SIGINT: a shell makes its background processes deaf to it.
 stop() {
@@ -56,7 +73,7 @@ if [ ! -s "$folder/state/kubeconfig" ]; then
 fi
 
 if ! "$python" "$suite/compat.py" --kubeconfig "$folder/state/kubeconfig" \
-  --tier core --only "^($areas)/" --jobs 4 --scale "${COMPAT_SCALE:-2}"; then
+  --skip "$skip" --jobs 4 --scale "${COMPAT_SCALE:-2}"; then
   echo "compat: the end of steer up's log:" >&2
   tail -n 20 "$folder/log" >&2
   exit 1
